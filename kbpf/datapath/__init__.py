@@ -1,0 +1,1 @@
+"""The parts that move traffic; see interface.py for what they share."""

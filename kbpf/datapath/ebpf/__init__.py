@@ -1,0 +1,1 @@
+"""The eBPF datapath: layout, ids, encode, plan, trace (pure); maps, loader, links, probe, fake, backend."""

@@ -1,0 +1,1 @@
+"""The iptables datapath: names, ruleset values, render, plan, trace (pure); commands, fake, backend."""

@@ -1,0 +1,60 @@
+"""Every error that kbpf raises on purpose. A message says what was tried, what came back and what to do.
+
+    KbpfError
+    ├── UsageError               a wrong option or configuration                       exit code 2
+    ├── ManifestError            a manifest that cannot be read, with file and line
+    ├── DatapathUnavailable      the wished datapath cannot run here, with the reason  exit code 3
+    ├── NodeOwnedElsewhere       another service proxy owns this node                  exit code 4
+    └── DatapathError            a write to the kernel failed; the sync is retried
+        ├── CommandFailed        a child process failed: command, exit status, its own words
+        ├── LoadFailed           programs could not be compiled, loaded or attached
+        └── MapError             a BPF map refused an operation
+            └── MapFull          no room: names the map and its size
+"""
+
+
+class KbpfError(Exception):
+    """Base of all errors that reach the user as one line."""
+
+    exit_code = 1
+
+
+class UsageError(KbpfError):
+    exit_code = 2
+
+
+class ManifestError(KbpfError):
+    exit_code = 2
+
+
+class DatapathUnavailable(KbpfError):
+    exit_code = 3
+
+
+class NodeOwnedElsewhere(KbpfError):
+    exit_code = 4
+
+
+class DatapathError(KbpfError):
+    """The kernel does not hold the wanted state; nothing was consumed and the next sync is a full one."""
+
+
+class CommandFailed(DatapathError):
+    """A child process ended with a status other than zero."""
+
+    def __init__(self, command: str, status: int, stderr: str) -> None:
+        self.command, self.status, self.stderr = command, status, stderr
+        words = " ".join(stderr.split()) or "no message"
+        super().__init__(f"{command}: exit status {status}: {words}")
+
+
+class LoadFailed(DatapathError):
+    pass
+
+
+class MapError(DatapathError):
+    pass
+
+
+class MapFull(MapError):
+    pass

@@ -1,0 +1,1 @@
+"""The node itself: addresses, sysctls, conntrack."""

@@ -1,0 +1,1 @@
+"""Values: names, service ports, endpoints, the resolved table, flows and verdicts. No I/O."""

@@ -1,0 +1,1 @@
+"""What the outside sees: health, metrics, log."""

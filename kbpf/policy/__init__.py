@@ -1,0 +1,1 @@
+"""Decisions: endpoint categorisation, resolve(), the reference model. No I/O."""

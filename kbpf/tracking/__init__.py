@@ -1,0 +1,1 @@
+"""State: what changed since the last good sync. No I/O."""
