@@ -1,23 +1,40 @@
-# kbpf: `make` alone lists the targets.
+# kbpf: `make` alone lists the targets. Every target does the set-up that it needs.
 .DEFAULT_GOAL := help
-VENV := .venv
-BIN := $(VENV)/bin
+BIN := .venv/bin
+# Kernel tests build worlds of their own and may run side by side; more workers than cores only blur the timings.
+WORKERS ?= $(shell nproc)
+PYTEST := $(BIN)/pytest
 
-help: ## list the targets
-	@grep -E '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  %-14s %s\n", $$1, $$2}'
+.PHONY: help setup demo check test test-unit test-kernel bench bpf golden clean
 
-setup: $(VENV)/.ready ## distribution packages (as root) and the virtual environment
-$(VENV)/.ready: pyproject.toml
-	test -x $(BIN)/python || python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## distribution packages (as root) and the virtual environment
+	@scripts/setup.sh
+
+demo: setup ## a toy node, both datapaths, real requests: what was balanced where (root)
+	$(BIN)/kbpf demo
 
 check: setup ## lint, format, types, layers
-	$(BIN)/ruff check kbpf tests
-	$(BIN)/ruff format --check kbpf tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+	find bpf -name '*.[ch]' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
 
-test-unit: setup ## no root, no network, seconds
-	$(BIN)/pytest tests/unit tests/properties
+test: setup ## every test: unit, properties, contract, scenarios, kernel (root, minutes)
+	$(PYTEST) --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
-.PHONY: help setup check test-unit
+test-unit: setup ## what needs no root and no network (seconds)
+	$(PYTEST) -m 'not root' --ignore=tests/bench
+
+test-kernel: setup ## real namespaces, sockets, programs and rules (root)
+	$(PYTEST) -m root --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+
+golden: setup ## rewrite the golden files from what the code renders now
+	$(PYTEST) -m 'not root' --ignore=tests/bench --update-golden
+
+clean: ## remove the environment and every cache
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
