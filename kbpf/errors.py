@@ -1,15 +1,15 @@
 """Every error that kbpf raises on purpose. A message says what was tried, what came back and what to do.
 
-    KbpfError
-    ├── UsageError               a wrong option or configuration                       exit code 2
-    ├── ManifestError            a manifest that cannot be read, with file and line
-    ├── DatapathUnavailable      the wished datapath cannot run here, with the reason  exit code 3
-    ├── NodeOwnedElsewhere       another service proxy owns this node                  exit code 4
-    └── DatapathError            a write to the kernel failed; the sync is retried
-        ├── CommandFailed        a child process failed: command, exit status, its own words
-        ├── LoadFailed           programs could not be compiled, loaded or attached
-        └── MapError             a BPF map refused an operation
-            └── MapFull          no room: names the map and its size
+KbpfError
+├── UsageError               a wrong option or configuration                       exit code 2
+├── ManifestError            a manifest that cannot be read, with file and line
+├── DatapathUnavailable      the wished datapath cannot run here, with the reason  exit code 3
+├── NodeOwnedElsewhere       another service proxy owns this node                  exit code 4
+└── DatapathError            a write to the kernel failed; the sync is retried
+    ├── CommandFailed        a child process failed: command, exit status, its own words
+    ├── LoadFailed           programs could not be compiled, loaded or attached
+    └── MapError             a BPF map refused an operation
+        └── MapFull          no room: names the map and its size
 """
 
 

@@ -1,0 +1,87 @@
+"""Where the datapaths meet: what each of them is asked, and what it answers.
+
+A datapath is owned by the control thread. It translates the ServiceTable and decides nothing about endpoints.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from kbpf.model.names import ServiceName
+from kbpf.model.table import ServiceTable
+
+
+class Answer(Enum):
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "cannot tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One thing that a kernel or host offers. `reason` is the evidence, empty when there is nothing to add."""
+
+    name: str
+    answer: Answer
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Whether a datapath can run here. `reason` names the missing feature, or why it could not be told."""
+
+    answer: Answer
+    reason: str = ""
+    features: tuple[Feature, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What one sync did; `sentence` is the log line, the event and the assertion of tests.
+
+    `writes` counts entries or rules written or deleted: zero when the kernel already held the wanted state.
+    """
+
+    datapath: str
+    full: bool
+    services: int
+    """Services looked at."""
+    writes: int
+    duration_s: float
+    deferred: dict[str, int] = field(default_factory=dict)
+    """Frontends left to iptables, by reason."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        kind = "full sync" if self.full else "synced"
+        words = f"{kind} of {self.services} services: {self.writes} writes in {self.duration_s * 1000:.1f} ms"
+        if self.deferred:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.deferred.items()))
+            words += f"; left to iptables: {reasons}"
+        return f"{words} via {self.datapath}"
+
+
+class Datapath(Protocol):
+    name: str
+
+    def probe(self) -> Support:
+        """Can this datapath run here? Changes nothing."""
+        ...
+
+    def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        """Make the kernel hold what `table` says.
+
+        A partial sync looks at `dirty` services only; a full one at everything, what earlier processes left included.
+        Raises DatapathError when the kernel does not hold the wanted state; the next call is then a full one.
+        """
+        ...
+
+    def dump(self) -> str:
+        """What the kernel holds, sorted, one entry a line."""
+        ...
+
+    def cleanup(self) -> None:
+        """Leave nothing behind. Safe to call twice."""
+        ...

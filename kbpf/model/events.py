@@ -1,0 +1,43 @@
+"""What every source delivers, in order. An object that is None is gone; a source replays nothing that did not change.
+
+The first `Synced` of a kind says that its initial list is complete: until both Services and EndpointSlices are,
+nothing is written to the kernel.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kbpf.model.names import ServiceName, SliceName
+from kbpf.model.objects import EndpointSlice, Node, Service
+
+
+class Kind(Enum):
+    SERVICE = "Service"
+    ENDPOINT_SLICE = "EndpointSlice"
+    NODE = "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceChanged:
+    name: ServiceName
+    service: Service | None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceChanged:
+    name: SliceName
+    slice: EndpointSlice | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    name: str
+    node: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    kind: Kind
+
+
+Event = ServiceChanged | SliceChanged | NodeChanged | Synced

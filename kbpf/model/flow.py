@@ -1,0 +1,52 @@
+"""A flow and its verdict: the language in which tests, traces, `kbpf explain` and the reference model speak."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kbpf.model.address import Address
+from kbpf.model.names import Protocol
+from kbpf.model.table import Backend
+
+
+class Origin(Enum):
+    POD = "pod"
+    """A pod of this node."""
+    HOST = "host"
+    """A process in this node's own network namespace."""
+    OUTSIDE = "outside"
+    """Anything whose packets arrive over the wire: clients, other nodes, their pods."""
+
+
+class Action(Enum):
+    FORWARD = "forward"
+    REJECT = "reject"
+    DROP = "drop"
+    PASS = "pass"  # noqa: S105  (not a password)
+    """Not a service flow: left alone, host routing decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    origin: Origin
+    source: Address
+    destination: Address
+    port: int
+    protocol: Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`backends` is the set of allowed ones; `masquerade` says whether they see a node address as the source."""
+
+    action: Action
+    backends: frozenset[Backend] = frozenset()
+    masquerade: bool = False
+
+    def is_masqueraded(self, flow: Flow, backend: Backend) -> bool:
+        """Also true when a backend reaches itself through its Service (hairpin)."""
+        return self.masquerade or backend.address == flow.source
+
+
+PASS = Verdict(Action.PASS)
+REJECT = Verdict(Action.REJECT)
+DROP = Verdict(Action.DROP)

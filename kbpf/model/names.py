@@ -1,0 +1,42 @@
+"""Names: which Service, which of its ports, which slice. Tuples, since they are the keys of every table."""
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Protocol(Enum):
+    TCP = "TCP"
+    UDP = "UDP"
+    SCTP = "SCTP"
+
+    @property
+    def number(self) -> int:
+        """IANA protocol number."""
+        return {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}[self]
+
+
+class ServiceName(NamedTuple):
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class SliceName(NamedTuple):
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ServicePortName(NamedTuple):
+    """One port of a Service. The protocol belongs to the key but not to the text, as in kube-proxy."""
+
+    service: ServiceName
+    port: str
+    protocol: Protocol
+
+    def __str__(self) -> str:
+        return f"{self.service}:{self.port}" if self.port else str(self.service)

@@ -1,0 +1,127 @@
+"""Everything that the cluster has told us, and what of it is not in the kernel yet.
+
+The proxier feeds it events and asks for the change set of a sync; `policy.resolve` reads the live state through it. One
+thread owns it. Nothing here is lost by a failed sync, see `changes`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kbpf.model.endpoint import Endpoint, EndpointsKey
+from kbpf.model.events import ServiceChanged, SliceChanged
+from kbpf.model.names import ServiceName, SliceName
+from kbpf.model.problem import Problem, shown
+from kbpf.model.service_port import ServicePort
+from kbpf.tracking.changes import ChangeTracker, Checkout
+from kbpf.tracking.endpoints import merge_slices
+from kbpf.tracking.service_ports import service_ports
+from kbpf.tracking.slice_record import SliceRecord, slice_record
+
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""RFC 1123 subdomain, the widest rule that the API has for these names. They end up in rule files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    services: Checkout[ServiceName, tuple[ServicePort, ...]]
+    slices: Checkout[SliceName, SliceRecord]
+    dirty: frozenset[ServiceName]
+    """Every Service whose resolution may differ from what was last synced."""
+
+
+class Trackers:
+    def __init__(self, node_name: str) -> None:
+        self._node_name = node_name
+        self._services: ChangeTracker[ServiceName, tuple[ServicePort, ...]] = ChangeTracker()
+        self._slices: ChangeTracker[SliceName, SliceRecord] = ChangeTracker()
+        self._slices_of: dict[ServiceName, set[SliceName]] = {}
+        self._problems: dict[tuple[type, ServiceName | SliceName], tuple[Problem, ...]] = {}
+
+    # -- events in ---------------------------------------------------------------------------------------------------
+
+    def update(self, event: ServiceChanged | SliceChanged) -> tuple[bool, tuple[Problem, ...]]:
+        """Take one event. Says whether its object now differs from what was last synced, and which problems are new."""
+        if isinstance(event, ServiceChanged):
+            return self._update_service(event)
+        return self._update_slice(event)
+
+    def _update_service(self, event: ServiceChanged) -> tuple[bool, tuple[Problem, ...]]:
+        ports: tuple[ServicePort, ...] = ()
+        problems = _name_problems("Service", event.name)
+        if event.service is not None and not problems:
+            ports, problems = service_ports(event.name, event.service)
+        changed = self._services.update(event.name, ports or None)
+        return changed, self._new_problems((ServiceName, event.name), problems if event.service is not None else ())
+
+    def _update_slice(self, event: SliceChanged) -> tuple[bool, tuple[Problem, ...]]:
+        record: SliceRecord | None = None
+        problems = _name_problems("EndpointSlice", event.name)
+        if event.slice is not None and not problems:
+            record, problems = slice_record(event.name, event.slice, self._node_name)
+        self._index(event.name, self._slices.current.get(event.name), record)
+        changed = self._slices.update(event.name, record)
+        return changed, self._new_problems((SliceName, event.name), problems if event.slice is not None else ())
+
+    def _index(self, name: SliceName, before: SliceRecord | None, after: SliceRecord | None) -> None:
+        if before is not None and (after is None or after.service != before.service):
+            names = self._slices_of[before.service]
+            names.discard(name)
+            if not names:
+                del self._slices_of[before.service]
+        if after is not None:
+            self._slices_of.setdefault(after.service, set()).add(name)
+
+    def _new_problems(
+        self, key: tuple[type, ServiceName | SliceName], problems: tuple[Problem, ...]
+    ) -> tuple[Problem, ...]:
+        """Problems that this object did not have before: a resync of a bad object must not flood the log."""
+        known = self._problems.get(key, ())
+        if problems:
+            self._problems[key] = problems
+        else:
+            self._problems.pop(key, None)
+        return tuple(problem for problem in problems if problem not in known)
+
+    # -- one sync ----------------------------------------------------------------------------------------------------
+
+    def checkout(self) -> ChangeSet:
+        services, slices = self._services.checkout(), self._slices.checkout()
+        dirty = set(services.shown)
+        for records in (slices.shown, slices.synced):
+            dirty.update(record.service for record in records.values() if record is not None)
+        return ChangeSet(services, slices, frozenset(dirty))
+
+    def commit(self, changes: ChangeSet) -> None:
+        self._services.commit(changes.services)
+        self._slices.commit(changes.slices)
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._services.pending or self._slices.pending)
+
+    # -- live state, read by resolve ---------------------------------------------------------------------------------
+
+    @property
+    def service_names(self) -> Iterator[ServiceName]:
+        return iter(self._services.current)
+
+    def service_ports(self, service: ServiceName) -> tuple[ServicePort, ...]:
+        return self._services.current.get(service, ())
+
+    def endpoints(self, service: ServiceName) -> dict[EndpointsKey, tuple[Endpoint, ...]]:
+        names = self._slices_of.get(service, ())
+        return merge_slices((name, self._slices.current[name]) for name in names)
+
+    @property
+    def problems(self) -> Iterator[Problem]:
+        """Everything that is wrong with objects right now."""
+        for problems in self._problems.values():
+            yield from problems
+
+
+def _name_problems(kind: str, name: ServiceName | SliceName) -> tuple[Problem, ...]:
+    for field, text in (("metadata.namespace", name.namespace), ("metadata.name", name.name)):
+        if not OBJECT_NAME.fullmatch(text):
+            return (Problem(kind, field, shown(text), "is not a Kubernetes name, object ignored"),)
+    return ()
