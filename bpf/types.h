@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The contract with user space: every key and value of every map, and every
+ * number that both sides name. kbpf/datapath/ebpf/layout.py is the other copy;
+ * the layout test compares the two by BTF, field by field.
+ *
+ * Addresses are 16 bytes in network order, IPv4 as ::ffff:a.b.c.d. Ports are in
+ * network order, all other integers in host order. There is no implicit
+ * padding, and explicit padding is zero: hash maps compare it.
+ *
+ * Values repeat the identity of their key where a wrong one would do harm. The
+ * kernel may recycle a hash element while a program still holds a pointer to
+ * its value; the reader copies, compares, and treats a mismatch as a miss.
+ */
+#ifndef KBPF_TYPES_H
+#define KBPF_TYPES_H
+
+#include <linux/types.h>
+
+#define UNCONNECTED_RECORDS 8
+
+enum kind {
+	KIND_CLUSTER_IP = 1,
+	KIND_NODE_PORT = 2,
+	KIND_EXTERNAL_IP = 3,
+	KIND_LOAD_BALANCER_IP = 4,
+};
+
+/* Which of a service's two backend lists. */
+enum view {
+	VIEW_CLUSTER = 0,
+	VIEW_LOCAL = 1,
+};
+
+/* What to do when the list of the view is empty. */
+enum verdict {
+	VERDICT_REJECT = 0,
+	VERDICT_DROP = 1,
+};
+
+enum frontend_flag {
+	FRONTEND_DEFER = 1, /* leave alone: iptables treats this frontend */
+};
+
+enum defer_reason {
+	DEFER_NONE = 0,
+	DEFER_SCTP = 1,
+	DEFER_SOURCE_RANGES = 2,
+	DEFER_MASQUERADE_ALL = 3,
+	DEFER_NO_RETVAL = 4,
+	DEFER_SPILLED = 5,
+	DEFER_OPT_OUT = 6,
+	DEFER_EXTERNAL = 7,
+};
+
+enum local_flag {
+	LOCAL_NODE_PORT = 1, /* node ports are open on this address */
+	LOCAL_LOOPBACK = 2, /* means something only in the node's own network namespace */
+	LOCAL_PRIMARY = 4, /* the address by which the cluster knows this node */
+};
+
+/* How a call left a hook; the index into the map "stats". */
+enum reason {
+	REASON_OTHER_PROTOCOL = 0,
+	REASON_NOT_A_FRONTEND = 1,
+	REASON_LOCAL_ADDRESS = 2,
+	REASON_DEFERRED = 3,
+	REASON_REJECTED = 4,
+	REASON_REJECT_PASSED = 5,
+	REASON_DROP_PASSED = 6,
+	REASON_NO_SERVICE = 7,
+	REASON_NO_BACKEND = 8,
+	REASON_OTHER_FAMILY = 9,
+	REASON_NO_STORAGE = 10,
+	REASON_CHOSEN = 11,
+	REASON_AFFINITY = 12,
+	REASON_REMEMBERED = 13,
+	REASON_REVERSED = 14,
+	REASON_NOT_REVERSED = 15,
+	REASON_COUNT = 16,
+};
+
+struct address {
+	__be32 word[4];
+};
+
+/* A NodePort's address is the unspecified one of its family: ::ffff:0.0.0.0 or :: */
+struct frontend_key {
+	struct address address;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+
+/*
+ * The internal pair is for sockets on this node, the external pair for packets
+ * that come from elsewhere. User space has already decided what a traffic policy
+ * means for either.
+ */
+struct frontend_value {
+	struct address address;
+	__be16 port;
+	__u8 protocol;
+	__u8 kind;
+	__u32 service_id;
+	__u8 flags;
+	__u8 defer_reason;
+	__u8 internal_view;
+	__u8 internal_verdict;
+	__u8 external_view;
+	__u8 external_verdict;
+	__u8 pad[2];
+};
+
+struct service_key {
+	__u32 id;
+};
+
+/* The only commit point of a service: the first eight bytes are read at once. */
+struct service_value {
+	__u32 generation;
+	__u16 n_cluster;
+	__u16 n_local;
+	__u32 id;
+	__u32 affinity_timeout_s; /* 0: no session affinity */
+};
+
+struct slot_key {
+	__u32 service_id;
+	__u32 generation;
+	__u16 view;
+	__u16 position;
+};
+
+struct slot_value {
+	__u32 backend_id;
+	__u32 service_id;
+	__u32 generation;
+};
+
+struct backend_key {
+	__u32 id;
+};
+
+/* An id means one address, port and protocol for ever. */
+struct backend_value {
+	struct address address;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad;
+	__u32 id;
+};
+
+struct membership_key {
+	__u32 service_id;
+	__u32 backend_id;
+	__u32 view;
+};
+
+/* A member now: first_generation <= the service's generation <= last_generation. */
+struct membership_value {
+	__u32 first_generation;
+	__u32 last_generation;
+	__u32 service_id;
+	__u32 backend_id;
+};
+
+struct affinity_key {
+	struct address client; /* a tagged network namespace cookie, see lb.h */
+	__u32 service_id;
+	__u32 pad;
+};
+
+struct affinity_value {
+	__u64 last_seen_ns; /* bpf_ktime_get_ns(), that is CLOCK_MONOTONIC */
+	__u32 backend_id;
+	__u32 service_id;
+};
+
+/* One rewriting of one socket, and so how to reverse it. Unused: backend_id 0. */
+struct translation {
+	struct address frontend_address;
+	struct address backend_address;
+	__be16 frontend_port;
+	__be16 backend_port;
+	__u32 service_id;
+	__u32 backend_id;
+	__u32 last_used_s; /* CLOCK_MONOTONIC */
+};
+
+/* Lives as long as the socket, across program versions: append, never reorder. */
+struct sock_value {
+	struct translation connected;
+	struct translation unconnected[UNCONNECTED_RECORDS];
+	__u32 next; /* the ring's oldest record */
+	__u32 pad;
+};
+
+struct udp_conn_key {
+	__u64 netns_cookie;
+	__u64 socket_cookie;
+};
+
+struct udp_conn_value {
+	__u32 backend_id;
+	__u32 service_id;
+};
+
+struct local_addr_key {
+	struct address address;
+};
+
+struct local_addr_value {
+	__u32 flags;
+};
+
+struct config_value {
+	__u64 host_netns_cookie; /* 0: unknown, the kernel's first namespace then */
+};
+
+#endif

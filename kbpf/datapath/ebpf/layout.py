@@ -1,0 +1,341 @@
+"""The contract with the C programs: keys and values of every map as bytes, and the numbers both sides name.
+
+`bpf/types.h` is the other copy; a test compares the two field by field through BTF, and the enumerations by name.
+`encode` packs with it, `adopt` and `dump` unpack with it, `maps` opens the pinned maps by these specifications.
+A change here must also raise LAYOUT_VERSION, which is part of the pin path: old programs keep their old maps.
+"""
+
+from enum import IntEnum, IntFlag
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, NamedTuple
+
+from kbpf.datapath.ebpf.packing import BPF_F_NO_PREALLOC, Layout, MapSpec, MapType
+
+LAYOUT_VERSION = 1
+
+MAPPED_PREFIX = bytes(10) + b"\xff\xff"
+
+
+class Kind(IntEnum):
+    CLUSTER_IP = 1
+    NODE_PORT = 2
+    EXTERNAL_IP = 3
+    LOAD_BALANCER_IP = 4
+
+
+class View(IntEnum):
+    """Which of a service's two backend lists."""
+
+    CLUSTER = 0
+    LOCAL = 1
+
+
+class Verdict(IntEnum):
+    """What to do when the list of the view is empty."""
+
+    REJECT = 0
+    DROP = 1
+
+
+class FrontendFlag(IntFlag):
+    DEFER = 1
+
+
+class DeferReason(IntEnum):
+    """Why a frontend is left to iptables."""
+
+    NONE = 0
+    SCTP = 1
+    SOURCE_RANGES = 2
+    MASQUERADE_ALL = 3
+    NO_RETVAL = 4
+    SPILLED = 5
+    OPT_OUT = 6
+    EXTERNAL = 7
+
+
+class LocalFlag(IntFlag):
+    NODE_PORT = 1
+    LOOPBACK = 2
+    PRIMARY = 4
+
+
+class Reason(IntEnum):
+    """How a call left a hook: the index of its counter in the map "stats"."""
+
+    OTHER_PROTOCOL = 0
+    NOT_A_FRONTEND = 1
+    LOCAL_ADDRESS = 2
+    DEFERRED = 3
+    REJECTED = 4
+    REJECT_PASSED = 5
+    DROP_PASSED = 6
+    NO_SERVICE = 7
+    NO_BACKEND = 8
+    OTHER_FAMILY = 9
+    NO_STORAGE = 10
+    CHOSEN = 11
+    AFFINITY = 12
+    REMEMBERED = 13
+    REVERSED = 14
+    NOT_REVERSED = 15
+
+
+def address_bytes(address: IPv4Address | IPv6Address) -> bytes:
+    """16 bytes in network order, IPv4 as ::ffff:a.b.c.d."""
+    return address.packed if address.version == 6 else MAPPED_PREFIX + address.packed
+
+
+def address_of(packed: bytes) -> IPv4Address | IPv6Address:
+    """The other direction: a mapped address comes back as IPv4."""
+    if packed.startswith(MAPPED_PREFIX):
+        return IPv4Address(packed[12:])
+    return IPv6Address(packed)
+
+
+# The address in the key of a NodePort frontend: the families must not meet there, they have services of their own.
+NODE_PORT_ADDRESS_V4 = address_bytes(IPv4Address(0))
+NODE_PORT_ADDRESS_V6 = address_bytes(IPv6Address(0))
+
+
+class FrontendKey(NamedTuple):
+    address: bytes
+    port: int
+    protocol: int
+
+
+class FrontendValue(NamedTuple):
+    """Repeats its key, as every value does where a recycled element would do harm."""
+
+    address: bytes
+    port: int
+    protocol: int
+    kind: int
+    service_id: int
+    flags: int
+    defer_reason: int
+    internal_view: int
+    internal_verdict: int
+    external_view: int
+    external_verdict: int
+
+
+class ServiceKey(NamedTuple):
+    id: int
+
+
+class ServiceValue(NamedTuple):
+    """The commit point: programs read generation and both counts in one load."""
+
+    generation: int
+    n_cluster: int
+    n_local: int
+    id: int
+    affinity_timeout_s: int
+
+
+class SlotKey(NamedTuple):
+    service_id: int
+    generation: int
+    view: int
+    position: int
+
+
+class SlotValue(NamedTuple):
+    backend_id: int
+    service_id: int
+    generation: int
+
+
+class BackendKey(NamedTuple):
+    id: int
+
+
+class BackendValue(NamedTuple):
+    address: bytes
+    port: int
+    protocol: int
+    id: int
+
+
+class MembershipKey(NamedTuple):
+    service_id: int
+    backend_id: int
+    view: int
+
+
+class MembershipValue(NamedTuple):
+    """A member now: first_generation <= the service's generation <= last_generation."""
+
+    first_generation: int
+    last_generation: int
+    service_id: int
+    backend_id: int
+
+
+class AffinityKey(NamedTuple):
+    client: bytes
+    service_id: int
+
+
+class AffinityValue(NamedTuple):
+    last_seen_ns: int
+    backend_id: int
+    service_id: int
+
+
+class SockKey(NamedTuple):
+    fd: int
+
+
+class Translation(NamedTuple):
+    """One rewriting of one socket. Unused: backend_id 0."""
+
+    frontend_address: bytes
+    backend_address: bytes
+    frontend_port: int
+    backend_port: int
+    service_id: int
+    backend_id: int
+    last_used_s: int
+
+
+class SockValue(NamedTuple):
+    """The records of one socket, each a packed Translation."""
+
+    connected: bytes
+    unconnected: bytes
+    next: int
+
+
+class UdpConnKey(NamedTuple):
+    netns_cookie: int
+    socket_cookie: int
+
+
+class UdpConnValue(NamedTuple):
+    backend_id: int
+    service_id: int
+
+
+class LocalAddrKey(NamedTuple):
+    address: bytes
+
+
+class LocalAddrValue(NamedTuple):
+    flags: int
+
+
+class IndexKey(NamedTuple):
+    number: int
+
+
+class ConfigValue(NamedTuple):
+    """0: the cookie is unknown and programs take the kernel's first namespace for the node's own."""
+
+    host_netns_cookie: int
+
+
+class Counter(NamedTuple):
+    total: int
+
+
+_INDEX: Layout[IndexKey] = Layout("u32", IndexKey, "number:I")
+
+FRONTENDS = MapSpec(
+    "frontends",
+    MapType.HASH,
+    Layout("frontend_key", FrontendKey, "address:16s port:H protocol:B pad:x"),
+    Layout(
+        "frontend_value",
+        FrontendValue,
+        "address:16s port:H protocol:B kind:B service_id:I flags:B defer_reason:B internal_view:B internal_verdict:B"
+        " external_view:B external_verdict:B pad:2x",
+    ),
+    65536,
+    BPF_F_NO_PREALLOC,
+)
+SERVICES = MapSpec(
+    "services",
+    MapType.HASH,
+    Layout("service_key", ServiceKey, "id:I"),
+    Layout("service_value", ServiceValue, "generation:I n_cluster:H n_local:H id:I affinity_timeout_s:I"),
+    65536,
+    BPF_F_NO_PREALLOC,
+)
+SLOTS = MapSpec(
+    "slots",
+    MapType.HASH,
+    Layout("slot_key", SlotKey, "service_id:I generation:I view:H position:H"),
+    Layout("slot_value", SlotValue, "backend_id:I service_id:I generation:I"),
+    262144,
+    BPF_F_NO_PREALLOC,
+)
+BACKENDS = MapSpec(
+    "backends",
+    MapType.HASH,
+    Layout("backend_key", BackendKey, "id:I"),
+    Layout("backend_value", BackendValue, "address:16s port:H protocol:B pad:x id:I"),
+    65536,
+    BPF_F_NO_PREALLOC,
+)
+MEMBERSHIP = MapSpec(
+    "membership",
+    MapType.HASH,
+    Layout("membership_key", MembershipKey, "service_id:I backend_id:I view:I"),
+    Layout("membership_value", MembershipValue, "first_generation:I last_generation:I service_id:I backend_id:I"),
+    262144,
+    BPF_F_NO_PREALLOC,
+)
+AFFINITY = MapSpec(
+    "affinity",
+    MapType.LRU_HASH,
+    Layout("affinity_key", AffinityKey, "client:16s service_id:I pad:4x"),
+    Layout("affinity_value", AffinityValue, "last_seen_ns:Q backend_id:I service_id:I"),
+    131072,
+)
+TRANSLATION = Layout(
+    "translation",
+    Translation,
+    "frontend_address:16s backend_address:16s frontend_port:H backend_port:H service_id:I backend_id:I last_used_s:I",
+)
+SOCK = MapSpec(
+    "sock",
+    MapType.SK_STORAGE,
+    Layout("int", SockKey, "fd:i"),
+    Layout("sock_value", SockValue, "connected:48s unconnected:384s next:I pad:4x"),
+    0,
+    BPF_F_NO_PREALLOC,
+)
+UDP_CONN = MapSpec(
+    "udp_conn",
+    MapType.LRU_HASH,
+    Layout("udp_conn_key", UdpConnKey, "netns_cookie:Q socket_cookie:Q"),
+    Layout("udp_conn_value", UdpConnValue, "backend_id:I service_id:I"),
+    65536,
+)
+LOCAL_ADDR = MapSpec(
+    "local_addr",
+    MapType.HASH,
+    Layout("local_addr_key", LocalAddrKey, "address:16s"),
+    Layout("local_addr_value", LocalAddrValue, "flags:I"),
+    4096,
+    BPF_F_NO_PREALLOC,
+)
+CONFIG = MapSpec("config", MapType.ARRAY, _INDEX, Layout("config_value", ConfigValue, "host_netns_cookie:Q"), 1)
+STATS = MapSpec("stats", MapType.PERCPU_ARRAY, _INDEX, Layout("u64", Counter, "total:Q"), len(Reason))
+
+# Any: the maps have different rows, and who walks over all of them looks at names and sizes only.
+ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
+    FRONTENDS,
+    SERVICES,
+    SLOTS,
+    BACKENDS,
+    MEMBERSHIP,
+    AFFINITY,
+    SOCK,
+    UDP_CONN,
+    LOCAL_ADDR,
+    CONFIG,
+    STATS,
+)

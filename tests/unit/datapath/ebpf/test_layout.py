@@ -1,0 +1,98 @@
+"""The Python half of the contract: rows survive packing, and the numbers have the names that bpf/types.h gives them."""
+
+import re
+from enum import IntEnum, IntFlag
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+import pytest
+
+from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf.layout import (
+    ALL_MAPS,
+    FRONTENDS,
+    SERVICES,
+    TRANSLATION,
+    FrontendKey,
+    ServiceValue,
+    Translation,
+    address_bytes,
+    address_of,
+)
+
+TYPES_H = (Path(__file__).parents[4] / "bpf" / "types.h").read_text()
+
+
+def enumeration(name: str) -> dict[str, int]:
+    body = re.search(rf"^enum {name} {{(.*?)}};", TYPES_H, re.DOTALL | re.MULTILINE)
+    assert body, f"bpf/types.h has no enum {name}"
+    return {member: int(number) for member, number in re.findall(r"(\w+) = (\d+)", body[1])}
+
+
+@pytest.mark.parametrize(
+    ("c_name", "prefix", "numbers"),
+    [
+        ("kind", "KIND_", layout.Kind),
+        ("view", "VIEW_", layout.View),
+        ("verdict", "VERDICT_", layout.Verdict),
+        ("frontend_flag", "FRONTEND_", layout.FrontendFlag),
+        ("defer_reason", "DEFER_", layout.DeferReason),
+        ("local_flag", "LOCAL_", layout.LocalFlag),
+    ],
+)
+def test_numbers_have_the_same_names_in_c(c_name: str, prefix: str, numbers: type[IntEnum | IntFlag]) -> None:
+    assert enumeration(c_name) == {prefix + number.name: number.value for number in numbers}
+
+
+def test_reasons_have_the_same_names_in_c_and_each_has_a_counter() -> None:
+    reasons = enumeration("reason")
+    assert reasons.pop("REASON_COUNT") == layout.STATS.max_entries
+    assert reasons == {f"REASON_{reason.name}": reason.value for reason in layout.Reason}
+
+
+def test_an_ipv4_address_is_mapped_and_comes_back_as_ipv4() -> None:
+    packed = address_bytes(IPv4Address("10.96.0.10"))
+    assert packed == bytes.fromhex("00000000000000000000ffff0a60000a")
+    assert address_of(packed) == IPv4Address("10.96.0.10")
+
+
+def test_an_ipv6_address_keeps_its_bytes() -> None:
+    address = IPv6Address("fd00::10")
+    assert address_bytes(address) == address.packed
+    assert address_of(address.packed) == address
+
+
+def test_node_port_keys_of_the_two_families_differ() -> None:
+    assert layout.NODE_PORT_ADDRESS_V4 != layout.NODE_PORT_ADDRESS_V6
+
+
+def test_a_frontend_key_holds_its_port_in_network_order_and_a_zero_pad() -> None:
+    key = FrontendKey(address_bytes(IPv4Address("10.96.0.10")), 53, 17)
+    packed = FRONTENDS.key.pack(key)
+    assert packed[16:] == bytes((0, 53, 17, 0))
+    assert FRONTENDS.key.unpack(packed) == key
+
+
+def test_a_service_value_keeps_generation_and_counts_in_the_first_eight_bytes() -> None:
+    names = [member.name for member in SERVICES.value.members if member.offset < 8]
+    assert names == ["generation", "n_cluster", "n_local"]
+    value = ServiceValue(7, 3, 1, 42, 10800)
+    assert SERVICES.value.unpack(SERVICES.value.pack(value)) == value
+
+
+def test_both_ports_of_a_translation_are_in_network_order() -> None:
+    row = Translation(bytes(16), bytes(16), 80, 8080, 1, 2, 3)
+    packed = TRANSLATION.pack(row)
+    assert packed[32:36] == bytes((0, 80, 0x1F, 0x90))
+    assert TRANSLATION.unpack(packed) == row
+
+
+def test_many_rows_unpack_in_order() -> None:
+    rows = [ServiceValue(number, 1, 0, number, 0) for number in range(5)]
+    assert SERVICES.value.unpack_all(b"".join(map(SERVICES.value.pack, rows))) == rows
+
+
+def test_map_names_fit_the_kernel_and_are_unique() -> None:
+    names = [spec.name for spec in ALL_MAPS]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 15 for name in names)
