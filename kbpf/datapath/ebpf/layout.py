@@ -6,14 +6,12 @@ A change here must also raise LAYOUT_VERSION, which is part of the pin path: old
 """
 
 from enum import IntEnum, IntFlag
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any, NamedTuple
 
 from kbpf.datapath.ebpf.packing import BPF_F_NO_PREALLOC, Layout, MapSpec, MapType
+from kbpf.model.address import V4_MAPPED_PREFIX, Family
 
 LAYOUT_VERSION = 1
-
-MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 
 
 class Kind(IntEnum):
@@ -81,21 +79,8 @@ class Reason(IntEnum):
     NOT_REVERSED = 15
 
 
-def address_bytes(address: IPv4Address | IPv6Address) -> bytes:
-    """16 bytes in network order, IPv4 as ::ffff:a.b.c.d."""
-    return address.packed if address.version == 6 else MAPPED_PREFIX + address.packed
-
-
-def address_of(packed: bytes) -> IPv4Address | IPv6Address:
-    """The other direction: a mapped address comes back as IPv4."""
-    if packed.startswith(MAPPED_PREFIX):
-        return IPv4Address(packed[12:])
-    return IPv6Address(packed)
-
-
 # The address in the key of a NodePort frontend: the families must not meet there, they have services of their own.
-NODE_PORT_ADDRESS_V4 = address_bytes(IPv4Address(0))
-NODE_PORT_ADDRESS_V6 = address_bytes(IPv6Address(0))
+NODE_PORT_ADDRESS = {Family.IPV4: V4_MAPPED_PREFIX + bytes(4), Family.IPV6: bytes(16)}
 
 
 class FrontendKey(NamedTuple):

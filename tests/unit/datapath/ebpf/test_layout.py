@@ -2,7 +2,6 @@
 
 import re
 from enum import IntEnum, IntFlag
-from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ from kbpf.datapath.ebpf.layout import (
     FrontendKey,
     ServiceValue,
     Translation,
-    address_bytes,
-    address_of,
 )
+from kbpf.model.address import Address, Family, packed
 
 TYPES_H = (Path(__file__).parents[4] / "bpf" / "types.h").read_text()
 
@@ -50,27 +48,15 @@ def test_reasons_have_the_same_names_in_c_and_each_has_a_counter() -> None:
     assert reasons == {f"REASON_{reason.name}": reason.value for reason in layout.Reason}
 
 
-def test_an_ipv4_address_is_mapped_and_comes_back_as_ipv4() -> None:
-    packed = address_bytes(IPv4Address("10.96.0.10"))
-    assert packed == bytes.fromhex("00000000000000000000ffff0a60000a")
-    assert address_of(packed) == IPv4Address("10.96.0.10")
-
-
-def test_an_ipv6_address_keeps_its_bytes() -> None:
-    address = IPv6Address("fd00::10")
-    assert address_bytes(address) == address.packed
-    assert address_of(address.packed) == address
-
-
 def test_node_port_keys_of_the_two_families_differ() -> None:
-    assert layout.NODE_PORT_ADDRESS_V4 != layout.NODE_PORT_ADDRESS_V6
+    assert layout.NODE_PORT_ADDRESS[Family.IPV4] != layout.NODE_PORT_ADDRESS[Family.IPV6]
 
 
 def test_a_frontend_key_holds_its_port_in_network_order_and_a_zero_pad() -> None:
-    key = FrontendKey(address_bytes(IPv4Address("10.96.0.10")), 53, 17)
-    packed = FRONTENDS.key.pack(key)
-    assert packed[16:] == bytes((0, 53, 17, 0))
-    assert FRONTENDS.key.unpack(packed) == key
+    key = FrontendKey(packed(Address("10.96.0.10")), 53, 17)
+    raw = FRONTENDS.key.pack(key)
+    assert raw[16:] == bytes((0, 53, 17, 0))
+    assert FRONTENDS.key.unpack(raw) == key
 
 
 def test_a_service_value_keeps_generation_and_counts_in_the_first_eight_bytes() -> None:
@@ -82,9 +68,9 @@ def test_a_service_value_keeps_generation_and_counts_in_the_first_eight_bytes() 
 
 def test_both_ports_of_a_translation_are_in_network_order() -> None:
     row = Translation(bytes(16), bytes(16), 80, 8080, 1, 2, 3)
-    packed = TRANSLATION.pack(row)
-    assert packed[32:36] == bytes((0, 80, 0x1F, 0x90))
-    assert TRANSLATION.unpack(packed) == row
+    raw = TRANSLATION.pack(row)
+    assert raw[32:36] == bytes((0, 80, 0x1F, 0x90))
+    assert TRANSLATION.unpack(raw) == row
 
 
 def test_many_rows_unpack_in_order() -> None:
