@@ -54,6 +54,15 @@ class BoundedFrequencyRunner:
             return forced
         return min(forced, (1 - self._available(now)) * self._intervals.min_interval_s)
 
+    @property
+    def is_requested(self) -> bool:
+        """False for a run that is due only by the maximum or the retry interval."""
+        return self._requested
+
+    def set_intervals(self, intervals: RunnerIntervals) -> None:
+        """Other intervals from now on: another datapath may want another rest."""
+        self._intervals = intervals
+
     def is_due(self) -> bool:
         return self.seconds_until_due() <= 0
 

@@ -3,7 +3,7 @@
 `resolve` fills it service by service; its cost and the cost of reading it are those of the change, not of the cluster.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -120,7 +120,7 @@ class ServiceTable:
         return isinstance(other, ServiceTable) and self._ports == other._ports
 
     @property
-    def services(self) -> Iterable[ServiceName]:
+    def services(self) -> Collection[ServiceName]:
         return self._ports.keys()
 
     def ports_of(self, service: ServiceName) -> tuple[ResolvedPort, ...]:

@@ -1,0 +1,160 @@
+"""One frozen, validated configuration. The CLI builds it; every part is given it, or what it needs of it, by server.py.
+
+Names, meanings and defaults are kube-proxy's wherever kube-proxy has the setting.
+"""
+
+import socket
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from kbpf.errors import UsageError
+from kbpf.model.address import Address, Family, family_of, parse_address, parse_cidr
+from kbpf.model.detector import DetectLocalMode
+
+DEFAULT_BPFFS_ROOT = Path("/sys/fs/bpf/kbpf")
+
+
+class DatapathWish(Enum):
+    AUTO = "auto"
+    EBPF = "ebpf"
+    IPTABLES = "iptables"
+
+
+class Fallback(Enum):
+    IPTABLES = "iptables"
+    NONE = "none"
+
+
+class IptablesBackend(Enum):
+    AUTO = "auto"
+    NFT = "nft"
+    LEGACY = "legacy"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Seconds are floats; CIDRs are canonical text; an empty tuple of node-port addresses means all."""
+
+    manifests: tuple[str, ...] = ()
+    datapath: DatapathWish = DatapathWish.AUTO
+    fallback: Fallback = Fallback.IPTABLES
+    cgroup_root: Path | None = None
+    """None: the host's cgroup2 mount, found when it is needed."""
+    bpffs_root: Path = DEFAULT_BPFFS_ROOT
+    node_name: str = ""
+    node_ips: tuple[Address, ...] = ()
+    cluster_cidrs: dict[Family, str] = field(default_factory=dict)
+    detect_local_mode: DetectLocalMode = DetectLocalMode.CLUSTER_CIDR
+    pod_interface: str = ""
+    """The bridge, or the prefix of the interface names, in those two modes."""
+    masquerade_all: bool = False
+    masquerade_bit: int = 14
+    localhost_node_ports: bool = True
+    node_port_addresses: tuple[str, ...] = ()
+    sync_period_s: float = 30.0
+    min_sync_period_s: float = 1.0
+    iptables_backend: IptablesBackend = IptablesBackend.AUTO
+    healthz_address: ListenAddress | None = ListenAddress("0.0.0.0", 10256)  # noqa: S104  (kube-proxy's default)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.masquerade_bit <= 31:
+            raise UsageError(f"--iptables-masquerade-bit: {self.masquerade_bit} is not within 0-31")
+        if self.sync_period_s <= 0:
+            raise UsageError("--iptables-sync-period: must be greater than 0")
+        if not 0 <= self.min_sync_period_s <= self.sync_period_s:
+            raise UsageError("--iptables-min-sync-period: must lie between 0 and --iptables-sync-period")
+        needs_interface = self.detect_local_mode in (
+            DetectLocalMode.BRIDGE_INTERFACE,
+            DetectLocalMode.INTERFACE_NAME_PREFIX,
+        )
+        if needs_interface and not self.pod_interface:
+            option = (
+                "--pod-bridge-interface"
+                if self.detect_local_mode is DetectLocalMode.BRIDGE_INTERFACE
+                else "--pod-interface-name-prefix"
+            )
+            raise UsageError(f"--detect-local-mode={self.detect_local_mode.value} needs {option}")
+
+
+def node_name(override: str | None) -> str:
+    """The name under which the Node and the endpoints know this machine: trimmed, lower case. Raises UsageError."""
+    name = (override if override is not None else socket.gethostname()).strip().lower()
+    if not name:
+        raise UsageError("--hostname-override: the node name is empty")
+    return name
+
+
+def cluster_cidrs(text: str) -> dict[Family, str]:
+    """One CIDR, or two of different families, separated by a comma. Raises UsageError."""
+    found: dict[Family, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            family, cidr = parse_cidr(part)
+        except ValueError as error:
+            raise UsageError(f"--cluster-cidr: {part!r}: {error}") from error
+        if family in found:
+            raise UsageError(f"--cluster-cidr: {text!r}: more than one {family.value} range")
+        found[family] = cidr
+    return found
+
+
+def node_ips(text: str) -> tuple[Address, ...]:
+    """One address, or two of different families, separated by a comma. Raises UsageError."""
+    found: list[Address] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            found.append(parse_address(part))
+        except ValueError as error:
+            raise UsageError(f"--node-ip: {part!r}: {error}") from error
+    if len({family_of(address) for address in found}) != len(found):
+        raise UsageError(f"--node-ip: {text!r}: at most one address of each family")
+    return tuple(found)
+
+
+def node_port_addresses(text: str, own: tuple[Address, ...]) -> tuple[str, ...]:
+    """CIDRs and the words `primary`, `localhost` and `all`, expanded. Raises UsageError."""
+    words = {
+        "primary": [f"{address}/{family_of(address).bits}" for address in own],
+        "localhost": ["127.0.0.0/8", "::1/128"],
+        "all": ["0.0.0.0/0", "::/0"],
+    }
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if part in words:
+            found += words[part]
+            continue
+        try:
+            found.append(parse_cidr(part)[1])
+        except ValueError as error:
+            raise UsageError(f"--nodeport-addresses: {part!r}: {error}") from error
+    return tuple(found)
+
+
+def listen_address(option: str, text: str, default_port: int) -> ListenAddress | None:
+    """`IP` or `IP:PORT`; an empty text means do not listen. Raises UsageError."""
+    if not text:
+        return None
+    host, port_text = text, ""
+    if text.startswith("["):
+        host, _, port_text = text[1:].partition("]")
+        port_text = port_text.removeprefix(":")
+    elif text.count(":") == 1:
+        host, _, port_text = text.partition(":")
+    try:
+        address = parse_address(host)
+        port = int(port_text) if port_text else default_port
+    except ValueError as error:
+        raise UsageError(f"{option}: {text!r} is not IP or IP:PORT") from error
+    if not 0 < port <= 65535:
+        raise UsageError(f"{option}: {text!r}: port is not within 1-65535")
+    return ListenAddress(address, port)

@@ -1,0 +1,110 @@
+"""The control loop: the one thread that owns trackers, table and datapath.
+
+Sources put events into its queue; it feeds them to the proxier, and syncs when the runner says so. A failed sync is one
+log line and a retry; nothing but `stop` ends the loop.
+"""
+
+import queue
+from collections.abc import Callable
+
+import structlog
+
+from kbpf.datapath.interface import SyncReport
+from kbpf.errors import KbpfError
+from kbpf.model.events import Event
+from kbpf.observe.health import HealthTracker
+from kbpf.proxier import Proxier
+from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
+
+log = structlog.get_logger()
+
+
+class ControlLoop:
+    """`intervals` gives the rhythm of a datapath by its name: rules want rest between writes, maps do not."""
+
+    def __init__(
+        self,
+        proxier: Proxier,
+        runner: BoundedFrequencyRunner,
+        health: HealthTracker,
+        intervals: Callable[[str], RunnerIntervals],
+    ) -> None:
+        self._proxier = proxier
+        self._runner = runner
+        self._health = health
+        self._intervals = intervals
+        self._datapath_name = ""
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._is_stopping = False
+
+    def put(self, event: Event) -> None:
+        """Called by the threads of sources, in the order in which things happened."""
+        self._events.put(event)
+
+    def stop(self) -> None:
+        """Finish the running sync, then return from `run`. Safe in a signal handler."""
+        self._events.put(None)
+
+    def run(self) -> None:
+        while not self._is_stopping:
+            self._take_events(max(0.0, self._runner.seconds_until_due()))
+            if not self._is_stopping and self._proxier.is_ready and self._runner.is_due():
+                self.sync()
+
+    def run_once(self) -> SyncReport:
+        """Wait for the initial lists, sync once. Raises KbpfError when the kernel does not hold the wanted state."""
+        while not self._proxier.is_ready and not self._is_stopping:
+            self._take_events(None)
+        if self._is_stopping:
+            raise KbpfError("stopped before the initial lists were complete")
+        return self._proxier.sync()
+
+    def sync(self) -> None:
+        """One run of the line: its sentence or its error in the log, its result in the health and the runner."""
+        is_periodic = not self._runner.is_requested
+        self._runner.started()
+        try:
+            report = self._proxier.sync(periodic=is_periodic)
+        except KbpfError as error:
+            self._runner.finished(False)
+            log.error(f"sync failed, trying again in {self._runner.seconds_until_due():.0f} s: {error}")
+            return
+        except Exception:
+            # A defect of ours. The kernel keeps its last good state, and the next full sync may well succeed.
+            self._runner.finished(False)
+            log.exception("sync failed unexpectedly; please report this")
+            return
+        self._use_intervals_of(report.datapath)
+        self._runner.finished(True)
+        self._health.updated()
+        self._tell(report, is_periodic)
+
+    def _take_events(self, timeout_s: float | None) -> None:
+        """Wait for an event, then take all that are there: many events, one sync."""
+        try:
+            event = self._events.get(timeout=timeout_s)
+            while True:
+                self._take(event)
+                event = self._events.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _take(self, event: Event | None) -> None:
+        if event is None:
+            self._is_stopping = True
+        elif self._proxier.take(event):
+            self._health.queued()
+            self._runner.request()
+        self._health.node_eligible(self._proxier.node_is_eligible)
+
+    def _use_intervals_of(self, datapath_name: str) -> None:
+        if datapath_name != self._datapath_name:
+            self._datapath_name = datapath_name
+            self._runner.set_intervals(self._intervals(datapath_name))
+
+    def _tell(self, report: SyncReport, is_periodic: bool) -> None:
+        """A periodic sync that found everything in place is no news."""
+        say = log.debug if is_periodic and not report.writes else log.info
+        say(report.sentence)
+        for warning in report.warnings:
+            log.warning(warning)

@@ -1,0 +1,127 @@
+"""The straight line: events in, one decided table, one datapath brought in step, one report out.
+
+    changes = trackers.checkout()     what changed since the last good sync
+    resolve                           what this node must do about it (pure)
+    datapath.sync                     observe, plan, apply
+    trackers.commit                   only now are the changes consumed
+
+server.py owns the thread that calls it and decides with the runner when to. Nothing here waits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from kbpf.datapath.interface import Datapath, SyncReport
+from kbpf.model.events import Event, Kind, NodeChanged, Synced
+from kbpf.model.names import ServiceName
+from kbpf.model.node import NodeTopology, is_eligible
+from kbpf.model.objects import ZONE_LABEL, Node
+from kbpf.model.table import ServiceTable
+from kbpf.policy.resolve import resolve
+from kbpf.tracking.trackers import Trackers
+
+log = structlog.get_logger()
+
+REQUIRED_KINDS = frozenset(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the HTTP threads and the log may know of the last sync."""
+
+    report: SyncReport
+    services: int
+    service_ports: int
+
+
+class Proxier:
+    """Owned by the control thread. `publish` is given a Status after each successful sync."""
+
+    def __init__(
+        self,
+        node_name: str,
+        trackers: Trackers,
+        datapath: Callable[[Node | None], Datapath],
+        publish: Callable[[Status], None],
+    ) -> None:
+        """`datapath` is called once, at the first sync: its settings depend on the Node, which arrives as an event."""
+        self._node_name = node_name
+        self._trackers = trackers
+        self._make_datapath = datapath
+        self._publish = publish
+        self._datapath: Datapath | None = None
+        self._table = ServiceTable()
+        self._node: Node | None = None
+        self._topology = NodeTopology(node_name)
+        self._missing = set(REQUIRED_KINDS)
+        self._needs_full = True
+        self._needs_resolve_all = False
+
+    # -- events in ---------------------------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> bool:
+        """Take one event; True when a sync should follow."""
+        if isinstance(event, Synced):
+            self._missing.discard(event.kind)
+            return self.is_ready
+        if isinstance(event, NodeChanged):
+            return self._take_node(event) and self.is_ready
+        changed, problems = self._trackers.update(event)
+        for problem in problems:
+            log.warning(str(problem))
+        return changed and self.is_ready
+
+    def _take_node(self, event: NodeChanged) -> bool:
+        if event.name != self._node_name:
+            return False
+        self._node = event.node
+        labels = (event.node.metadata.labels if event.node else None) or {}
+        topology = NodeTopology(self._node_name, labels.get(ZONE_LABEL, ""))
+        # A Node that is gone keeps its zone, as in kube-proxy: a lapse of the API must not move traffic.
+        if event.node is None or topology == self._topology:
+            return False
+        self._topology = topology
+        self._needs_resolve_all = True
+        return True
+
+    @property
+    def node_is_eligible(self) -> bool:
+        """May load balancers use this node? Without a Node object nothing speaks against it."""
+        return self._node is None or is_eligible(self._node)
+
+    @property
+    def is_ready(self) -> bool:
+        """All initial lists are complete; until then the kernel keeps what an earlier process left there."""
+        return not self._missing
+
+    # -- one sync ----------------------------------------------------------------------------------------------------
+
+    def sync(self, *, periodic: bool = False) -> SyncReport:
+        """Bring the kernel in step. A periodic sync is a full one: it finds what others did to our rules.
+
+        Raises KbpfError when the kernel does not hold the wanted state. Nothing was consumed then: the changes stay
+        pending and the next sync is full.
+        """
+        if self._datapath is None:
+            self._datapath = self._make_datapath(self._node)
+        changes = self._trackers.checkout()
+        full = self._needs_full or periodic or self._needs_resolve_all
+        dirty = self._resolve(self._all_services() if self._needs_resolve_all else changes.dirty)
+        self._needs_full = True  # until this sync is known to have succeeded
+        report = self._datapath.sync(self._table, dirty, full=full)
+        self._trackers.commit(changes)
+        self._needs_full = self._needs_resolve_all = False
+        self._publish(Status(report, len(self._table.services), len(self._table)))
+        return report
+
+    def _resolve(self, services: frozenset[ServiceName]) -> frozenset[ServiceName]:
+        """Decide `services` anew and put them into the table; returns every service that must be written for it."""
+        affected: set[ServiceName] = set()
+        for service, ports in resolve(services, self._trackers, self._topology).items():
+            affected |= self._table.replace(service, ports)
+        return frozenset(affected)
+
+    def _all_services(self) -> frozenset[ServiceName]:
+        return frozenset(self._trackers.service_names) | frozenset(self._table.services)

@@ -1,0 +1,47 @@
+"""A datapath that remembers what it was asked to hold, and fails when it is told to."""
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from kbpf.datapath.interface import Answer, Support, SyncReport
+from kbpf.errors import KbpfError
+from kbpf.model.names import ServiceName
+from kbpf.model.table import ResolvedPort, ServiceTable
+
+
+@dataclass
+class RecordingDatapath:
+    """`held` is what the kernel would hold; `syncs` are (dirty services, full) of the calls that succeeded."""
+
+    name: str = "recording"
+    failures: list[Exception] = field(default_factory=list)
+    held: dict[ServiceName, tuple[ResolvedPort, ...]] = field(default_factory=dict)
+    syncs: list[tuple[frozenset[ServiceName], bool]] = field(default_factory=list)
+    cleanups: int = 0
+    cleanup_failure: KbpfError | None = None
+
+    def probe(self) -> Support:
+        return Support(Answer.YES)
+
+    def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        if self.failures:
+            raise self.failures.pop(0)
+        names = set(table.services) if full else dirty
+        if full:
+            self.held.clear()
+        for name in names:
+            if ports := table.ports_of(name):
+                self.held[name] = ports
+            else:
+                self.held.pop(name, None)
+        self.syncs.append((frozenset(dirty), full))
+        return SyncReport(self.name, full, len(names), len(dirty), 0.0)
+
+    def dump(self) -> str:
+        return "".join(f"{name}\n" for name in sorted(self.held))
+
+    def cleanup(self) -> None:
+        self.cleanups += 1
+        self.held.clear()
+        if self.cleanup_failure:
+            raise self.cleanup_failure

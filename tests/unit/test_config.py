@@ -1,0 +1,87 @@
+"""Configuration values: what is accepted, and the one line that says what is wrong."""
+
+import pytest
+
+from kbpf.config import (
+    Config,
+    ListenAddress,
+    cluster_cidrs,
+    listen_address,
+    node_ips,
+    node_name,
+    node_port_addresses,
+)
+from kbpf.errors import UsageError
+from kbpf.model.address import Address, Family
+from kbpf.model.detector import DetectLocalMode
+
+
+def test_the_node_name_is_trimmed_and_lower_case():
+    assert node_name("  Node-A ") == "node-a"
+
+
+def test_an_empty_node_name_is_refused():
+    with pytest.raises(UsageError, match="--hostname-override"):
+        node_name("  ")
+
+
+def test_cluster_cidrs_are_one_a_family():
+    assert cluster_cidrs("10.42.0.0/16, fd42::/48") == {Family.IPV4: "10.42.0.0/16", Family.IPV6: "fd42::/48"}
+    assert cluster_cidrs("") == {}
+
+
+@pytest.mark.parametrize("text", ["10.42.0.0", "10.42.0.0/33", "10.0.0.0/8,11.0.0.0/8", "x"])
+def test_a_wrong_cluster_cidr_names_the_option(text: str):
+    with pytest.raises(UsageError, match="--cluster-cidr"):
+        cluster_cidrs(text)
+
+
+def test_node_ips_are_one_a_family():
+    assert node_ips("192.168.60.11,FD60::11") == ("192.168.60.11", "fd60::11")
+
+
+@pytest.mark.parametrize("text", ["192.168.60.11,192.168.60.12", "host", "fe80::1%eth0"])
+def test_wrong_node_ips_name_the_option(text: str):
+    with pytest.raises(UsageError, match="--node-ip"):
+        node_ips(text)
+
+
+def test_words_in_the_node_port_addresses_are_expanded():
+    own = (Address("192.168.60.11"), Address("fd60::11"))
+    assert node_port_addresses("primary", own) == ("192.168.60.11/32", "fd60::11/128")
+    assert node_port_addresses("localhost,10.1.2.3/8", own) == ("127.0.0.0/8", "::1/128", "10.0.0.0/8")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0.0.0.0:10256", ListenAddress("0.0.0.0", 10256)),
+        ("127.0.0.1", ListenAddress("127.0.0.1", 10256)),
+        ("[::1]:99", ListenAddress("::1", 99)),
+        ("::", ListenAddress("::", 10256)),
+        ("", None),
+    ],
+)
+def test_listen_addresses(text: str, address: ListenAddress | None):
+    assert listen_address("--healthz-bind-address", text, 10256) == address
+
+
+@pytest.mark.parametrize("text", ["localhost:1", "0.0.0.0:0", "0.0.0.0:65536", "0.0.0.0:x"])
+def test_wrong_listen_addresses_name_the_option(text: str):
+    with pytest.raises(UsageError, match="--healthz-bind-address"):
+        listen_address("--healthz-bind-address", text, 10256)
+
+
+@pytest.mark.parametrize(
+    ("fields", "option"),
+    [
+        ({"masquerade_bit": 32}, "--iptables-masquerade-bit"),
+        ({"sync_period_s": 0}, "--iptables-sync-period"),
+        ({"min_sync_period_s": 31}, "--iptables-min-sync-period"),
+        ({"detect_local_mode": DetectLocalMode.BRIDGE_INTERFACE}, "--pod-bridge-interface"),
+        ({"detect_local_mode": DetectLocalMode.INTERFACE_NAME_PREFIX}, "--pod-interface-name-prefix"),
+    ],
+)
+def test_a_contradiction_names_its_option(fields: dict, option: str):
+    with pytest.raises(UsageError, match=option):
+        Config(**fields)

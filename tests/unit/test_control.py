@@ -1,0 +1,124 @@
+"""The control loop: many events become one sync, failures are retried, a stop is obeyed. Nothing sleeps."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from kbpf.clock import FakeClock
+from kbpf.control import ControlLoop
+from kbpf.errors import KbpfError, MapError
+from kbpf.model.events import Kind, Synced
+from kbpf.observe.health import HealthTracker
+from kbpf.proxier import Proxier
+from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
+from kbpf.tracking.trackers import Trackers
+from tests.builders import NODE_NAME, changed, service
+from tests.recording import RecordingDatapath
+
+INTERVALS = RunnerIntervals(min_interval_s=1, retry_interval_s=30, max_interval_s=60)
+
+
+class StoppingDatapath(RecordingDatapath):
+    """Stops the loop from inside a sync, as a signal would."""
+
+    loop: ControlLoop | None = None
+
+    def sync(self, *args, **kwargs):
+        assert self.loop
+        self.loop.stop()
+        return super().sync(*args, **kwargs)
+
+
+class Rig:
+    def __init__(self, datapath: RecordingDatapath | None = None) -> None:
+        self.clock = FakeClock()
+        self.datapath = datapath or RecordingDatapath()
+        self.health = HealthTracker(self.clock, timeout_s=60)
+        self.runner = BoundedFrequencyRunner(INTERVALS, self.clock)
+        proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda own: self.datapath, lambda status: None)
+        self.loop = ControlLoop(proxier, self.runner, self.health, lambda name: INTERVALS)
+
+    def lists_complete(self) -> None:
+        for kind in Kind:
+            self.loop.put(Synced(kind))
+
+
+def test_all_events_of_the_initial_lists_become_one_sync_and_a_stop_ends_the_loop():
+    datapath = StoppingDatapath()
+    rig = Rig(datapath)
+    datapath.loop = rig.loop
+    rig.loop.put(changed(service("web")))
+    rig.loop.put(changed(service("api", cluster_ips=["10.96.0.11"])))
+    rig.lists_complete()
+    rig.loop.run()
+    assert len(datapath.syncs) == 1
+    assert len(datapath.held) == 2
+    assert rig.health.snapshot().is_healthy
+
+
+def test_a_stop_before_the_lists_are_complete_ends_the_loop_without_a_sync():
+    rig = Rig()
+    rig.loop.put(changed(service()))
+    rig.loop.stop()
+    rig.loop.run()
+    assert rig.datapath.syncs == []
+    assert not rig.health.snapshot().is_healthy
+
+
+def test_a_failed_sync_is_one_line_and_a_retry():
+    rig = Rig()
+    rig.lists_complete()
+    rig.loop.stop()
+    rig.loop.run()
+    rig.datapath.failures.append(MapError("slots: no room"))
+    with capture_logs() as logs:
+        rig.loop.sync()
+    assert logs == [{"event": "sync failed, trying again in 30 s: slots: no room", "log_level": "error"}]
+    assert rig.runner.seconds_until_due() == 30
+    assert rig.health.snapshot().last_updated is None
+
+
+def test_a_defect_of_ours_does_not_end_the_loop():
+    rig = Rig()
+    rig.datapath.failures.append(ZeroDivisionError())
+    with capture_logs() as logs:
+        rig.loop.sync()
+    assert logs[0]["exc_info"]
+    assert rig.runner.seconds_until_due() == 30
+
+
+def test_a_periodic_sync_is_full():
+    rig = Rig()
+    rig.loop.sync()
+    rig.clock.advance(60)
+    rig.loop.sync()
+    assert [full for _, full in rig.datapath.syncs] == [True, True]
+
+
+def test_a_requested_sync_after_a_good_one_is_partial():
+    rig = Rig()
+    rig.loop.sync()
+    rig.runner.request()
+    rig.loop.sync()
+    assert [full for _, full in rig.datapath.syncs] == [True, False]
+
+
+def test_each_datapath_gets_its_own_rhythm():
+    rig = Rig()
+    rig.loop._intervals = lambda name: RunnerIntervals(0, 5, 7) if name == "recording" else INTERVALS
+    rig.loop.sync()
+    assert rig.runner.seconds_until_due() == 7
+
+
+def test_once_waits_for_the_lists_and_syncs():
+    rig = Rig()
+    rig.loop.put(changed(service()))
+    rig.lists_complete()
+    assert rig.loop.run_once().services == 1
+
+
+def test_once_hands_the_failure_to_its_caller():
+    rig = Rig()
+    rig.lists_complete()
+    rig.datapath.failures.append(MapError("slots: no room"))
+    with pytest.raises(KbpfError, match="no room"):
+        rig.loop.run_once()
