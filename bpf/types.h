@@ -216,6 +216,8 @@ struct local_addr_value {
 
 struct config_value {
 	__u64 host_netns_cookie; /* 0: unknown, the kernel's first namespace then */
+	__u32 next_service_id; /* user space's own: ids are never given twice, 0 is none */
+	__u32 next_backend_id;
 };
 
 #endif

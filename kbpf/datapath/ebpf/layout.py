@@ -216,9 +216,14 @@ class IndexKey(NamedTuple):
 
 
 class ConfigValue(NamedTuple):
-    """0: the cookie is unknown and programs take the kernel's first namespace for the node's own."""
+    """0: the cookie is unknown and programs take the kernel's first namespace for the node's own.
+
+    Programs never read the ids to come. They stand here because a deleted row cannot tell that its id was once given.
+    """
 
     host_netns_cookie: int
+    next_service_id: int
+    next_backend_id: int
 
 
 class Counter(NamedTuple):
@@ -307,7 +312,13 @@ LOCAL_ADDR = MapSpec(
     4096,
     BPF_F_NO_PREALLOC,
 )
-CONFIG = MapSpec("config", MapType.ARRAY, _INDEX, Layout("config_value", ConfigValue, "host_netns_cookie:Q"), 1)
+CONFIG = MapSpec(
+    "config",
+    MapType.ARRAY,
+    _INDEX,
+    Layout("config_value", ConfigValue, "host_netns_cookie:Q next_service_id:I next_backend_id:I"),
+    1,
+)
 STATS = MapSpec("stats", MapType.PERCPU_ARRAY, _INDEX, Layout("u64", Counter, "total:Q"), len(Reason))
 
 # Any: the maps have different rows, and who walks over all of them looks at names and sizes only.
