@@ -13,6 +13,8 @@ from kbpf.model.address import Address, Family, family_of, parse_address, parse_
 from kbpf.model.detector import DetectLocalMode
 
 DEFAULT_BPFFS_ROOT = Path("/sys/fs/bpf/kbpf")
+NODE_PORT_WORDS = ("primary", "localhost", "all")
+EVERYWHERE = {Family.IPV4: "0.0.0.0/0", Family.IPV6: "::/0"}
 
 
 class DatapathWish(Enum):
@@ -43,7 +45,7 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Seconds are floats; CIDRs are canonical text; an empty tuple of node-port addresses means all."""
+    """Seconds are floats, CIDRs canonical text; node-port addresses are CIDRs or words, none of them means all."""
 
     manifests: tuple[str, ...] = ()
     datapath: DatapathWish = DatapathWish.AUTO
@@ -121,23 +123,31 @@ def node_ips(text: str) -> tuple[Address, ...]:
     return tuple(found)
 
 
-def node_port_addresses(text: str, own: tuple[Address, ...]) -> tuple[str, ...]:
-    """CIDRs and the words `primary`, `localhost` and `all`, expanded. Raises UsageError."""
-    words = {
-        "primary": [f"{address}/{family_of(address).bits}" for address in own],
-        "localhost": ["127.0.0.0/8", "::1/128"],
-        "all": ["0.0.0.0/0", "::/0"],
-    }
+def node_port_addresses(text: str) -> tuple[str, ...]:
+    """CIDRs and the words `primary`, `localhost` and `all`, separated by commas. Raises UsageError."""
     found: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        if part in words:
-            found += words[part]
-            continue
         try:
-            found.append(parse_cidr(part)[1])
+            found.append(part if part in NODE_PORT_WORDS else parse_cidr(part)[1])
         except ValueError as error:
-            raise UsageError(f"--nodeport-addresses: {part!r}: {error}") from error
+            words = ", ".join(NODE_PORT_WORDS)
+            raise UsageError(f"--nodeport-addresses: {part!r} is neither a CIDR nor one of {words}") from error
     return tuple(found)
+
+
+def expand_node_port_addresses(addresses: tuple[str, ...], own: tuple[Address, ...]) -> dict[Family, tuple[str, ...]]:
+    """CIDRs by family once this node's own addresses are known; a family without any is open on all addresses."""
+    words = {
+        "primary": tuple(f"{address}/{family_of(address).bits}" for address in own),
+        "localhost": ("127.0.0.0/8", "::1/128"),
+        "all": tuple(EVERYWHERE.values()),
+    }
+    cidrs = [cidr for address in addresses for cidr in words.get(address, (address,))]
+    found: dict[Family, tuple[str, ...]] = {}
+    for family in Family:
+        mine = tuple(cidr for cidr in cidrs if parse_cidr(cidr)[0] is family)
+        found[family] = mine if mine and EVERYWHERE[family] not in mine else (EVERYWHERE[family],)
+    return found
 
 
 def listen_address(option: str, text: str, default_port: int) -> ListenAddress | None:

@@ -1,4 +1,7 @@
-"""Which datapath runs, and why; and the change from one to the other, make before break."""
+"""Which datapath runs, and why; and the change from one to the other, make before break.
+
+server.py composes them: iptables alone is a ReplacingDatapath, eBPF is a FallingBackDatapath onto one.
+"""
 
 from collections.abc import Set
 
@@ -30,18 +33,47 @@ def preferred(wish: str, allows_fallback: bool, support: Support) -> tuple[str, 
     return "iptables", f"eBPF is unavailable: {support.reason}"
 
 
-class SwitchingDatapath:
-    """Runs `first`; when it cannot run or keeps failing, `fallback` takes over before `first` is taken down.
+class ReplacingDatapath:
+    """A datapath that, once it carries every service, removes what another one left on this node.
 
-    Whatever the datapath that does not run has left behind, in this process or an earlier one, is removed after the
-    first sync of the one that does: at no moment is a service carried by neither.
+    The other may be this process's own, given up a moment ago, or an earlier process's. It goes only after the first
+    sync of its replacement: at no moment is a service carried by neither.
     """
 
-    def __init__(self, first: Datapath, other: Datapath, *, may_fall_back: bool) -> None:
+    def __init__(self, datapath: Datapath, replaced: Datapath) -> None:
+        self._datapath = datapath
+        self._replaced: Datapath | None = replaced
+
+    @property
+    def name(self) -> str:
+        return self._datapath.name
+
+    def probe(self) -> Support:
+        return self._datapath.probe()
+
+    def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        report = self._datapath.sync(table, dirty, full=full)
+        replaced, self._replaced = self._replaced, None
+        if replaced is not None:
+            try:
+                replaced.cleanup()
+            except DatapathError as error:
+                log.warning(f"what the {replaced.name} datapath left behind could not be removed: {error}")
+        return report
+
+    def dump(self) -> str:
+        return self._datapath.dump()
+
+    def cleanup(self) -> None:
+        self._datapath.cleanup()
+
+
+class FallingBackDatapath:
+    """Runs `first` until it proves broken on this node; `fallback` carries everything from then on."""
+
+    def __init__(self, first: Datapath, fallback: Datapath) -> None:
         self._active = first
-        self._idle = other
-        self._may_fall_back = may_fall_back
-        self._idle_is_clean = False
+        self._fallback: Datapath | None = fallback
         self._failures = 0
 
     @property
@@ -55,11 +87,11 @@ class SwitchingDatapath:
         try:
             report = self._active.sync(table, dirty, full=full)
         except DatapathError as error:
-            if not self._should_fall_back(error):
+            self._failures += 1
+            if self._fallback is None or not self._is_broken(error):
                 raise
-            report = self._fall_back(table, error)
+            report = self._fall_back(self._fallback, table, error)
         self._failures = 0
-        self._clean_idle()
         return report
 
     def dump(self) -> str:
@@ -67,25 +99,13 @@ class SwitchingDatapath:
 
     def cleanup(self) -> None:
         self._active.cleanup()
-        self._idle.cleanup()
 
-    def _clean_idle(self) -> None:
-        if self._idle_is_clean:
-            return
-        self._idle_is_clean = True
-        try:
-            self._idle.cleanup()
-        except DatapathError as error:
-            log.warning(f"what the {self._idle.name} datapath left behind could not be removed: {error}")
+    def _is_broken(self, error: DatapathError) -> bool:
+        """Programs that do not load never will; a map may refuse a write and take the next one."""
+        return isinstance(error, LoadFailed) or (isinstance(error, MapError) and self._failures >= MAX_FAILURES)
 
-    def _should_fall_back(self, error: DatapathError) -> bool:
-        self._failures += 1
-        is_broken = isinstance(error, LoadFailed) or (isinstance(error, MapError) and self._failures >= MAX_FAILURES)
-        return self._may_fall_back and is_broken
-
-    def _fall_back(self, table: ServiceTable, error: DatapathError) -> SyncReport:
-        log.warning(f"running {self._idle.name}: {self._active.name} failed: {error}")
-        report = self._idle.sync(table, frozenset(table.services), full=True)
-        self._active, self._idle = self._idle, self._active
-        self._may_fall_back = self._idle_is_clean = False
+    def _fall_back(self, fallback: Datapath, table: ServiceTable, error: DatapathError) -> SyncReport:
+        log.warning(f"running {fallback.name}: {self._active.name} failed: {error}")
+        report = fallback.sync(table, frozenset(table.services), full=True)
+        self._active, self._fallback = fallback, None
         return report

@@ -6,6 +6,7 @@ from kbpf.config import (
     Config,
     ListenAddress,
     cluster_cidrs,
+    expand_node_port_addresses,
     listen_address,
     node_ips,
     node_name,
@@ -46,10 +47,29 @@ def test_wrong_node_ips_name_the_option(text: str):
         node_ips(text)
 
 
-def test_words_in_the_node_port_addresses_are_expanded():
+def test_node_port_addresses_keep_their_words_until_the_node_is_known():
+    assert node_port_addresses("primary, 10.1.2.3/8") == ("primary", "10.0.0.0/8")
+
+
+@pytest.mark.parametrize("text", ["secondary", "10.0.0.1", "primary;all"])
+def test_wrong_node_port_addresses_name_the_option(text: str):
+    with pytest.raises(UsageError, match="--nodeport-addresses"):
+        node_port_addresses(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "ipv4", "ipv6"),
+    [
+        ((), ("0.0.0.0/0",), ("::/0",)),
+        (("primary",), ("192.168.60.11/32",), ("fd60::11/128",)),
+        (("localhost", "10.0.0.0/8"), ("127.0.0.0/8", "10.0.0.0/8"), ("::1/128",)),
+        (("10.0.0.0/8",), ("10.0.0.0/8",), ("::/0",)),
+        (("10.0.0.0/8", "all"), ("0.0.0.0/0",), ("::/0",)),
+    ],
+)
+def test_words_are_expanded_and_a_family_without_ranges_is_open(words: tuple, ipv4: tuple, ipv6: tuple):
     own = (Address("192.168.60.11"), Address("fd60::11"))
-    assert node_port_addresses("primary", own) == ("192.168.60.11/32", "fd60::11/128")
-    assert node_port_addresses("localhost,10.1.2.3/8", own) == ("127.0.0.0/8", "::1/128", "10.0.0.0/8")
+    assert expand_node_port_addresses(words, own) == {Family.IPV4: ipv4, Family.IPV6: ipv6}
 
 
 @pytest.mark.parametrize(

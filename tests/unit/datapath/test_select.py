@@ -3,10 +3,9 @@
 import pytest
 from structlog.testing import capture_logs
 
-from kbpf.datapath.interface import Answer, Support
-from kbpf.datapath.select import SwitchingDatapath, preferred
+from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
+from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferred
 from kbpf.errors import DatapathError, DatapathUnavailable, LoadFailed, MapError
-from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, service, table_of
 from tests.recording import RecordingDatapath
 
@@ -43,86 +42,96 @@ def test_without_a_fallback_a_wish_for_iptables_is_no_contradiction():
     assert preferred("iptables", False, NO)[0] == "iptables"
 
 
-class Rig:
-    def __init__(self, may_fall_back: bool = True) -> None:
-        self.ebpf, self.iptables = RecordingDatapath("ebpf"), RecordingDatapath("iptables")
-        self.switching = SwitchingDatapath(self.ebpf, self.iptables, may_fall_back=may_fall_back)
-
-    def sync(self, table: ServiceTable = TABLE):
-        return self.switching.sync(table, ALL, full=False)
+def sync(datapath: Datapath) -> SyncReport:
+    return datapath.sync(TABLE, ALL, full=False)
 
 
-def test_the_leftovers_of_the_other_datapath_go_after_the_first_sync_and_once():
-    rig = Rig()
-    rig.sync()
-    rig.sync()
-    assert (rig.iptables.cleanups, rig.ebpf.cleanups) == (1, 0)
+# -- replacing
 
 
-def test_a_first_sync_that_fails_removes_nothing():
-    rig = Rig(may_fall_back=False)
-    rig.ebpf.failures.append(MapError("no"))
-    with pytest.raises(MapError):
-        rig.sync()
-    assert rig.iptables.cleanups == 0
+@pytest.fixture
+def iptables() -> RecordingDatapath:
+    return RecordingDatapath("iptables")
 
 
-def test_programs_that_do_not_load_hand_over_at_once_and_completely():
-    rig = Rig()
-    rig.ebpf.failures.append(LoadFailed("clang: no"))
-    with capture_logs() as logs:
-        report = rig.sync()
-    assert report.datapath == rig.switching.name == "iptables"
-    assert rig.iptables.syncs == [(ALL, True)]
-    assert (rig.iptables.cleanups, rig.ebpf.cleanups) == (0, 1)
-    assert [entry["event"] for entry in logs] == ["running iptables: ebpf failed: clang: no"]
+@pytest.fixture
+def ebpf() -> RecordingDatapath:
+    return RecordingDatapath("ebpf")
 
 
-def test_one_failed_write_is_retried_and_a_third_in_a_row_hands_over():
-    rig = Rig()
-    rig.ebpf.failures += [MapError("no"), MapError("no"), MapError("no")]
-    for _ in range(2):
-        with pytest.raises(MapError):
-            rig.sync()
-    assert rig.sync().datapath == "iptables"
+def test_what_another_datapath_left_goes_after_the_first_sync_and_once(iptables, ebpf):
+    replacing = ReplacingDatapath(iptables, ebpf)
+    sync(replacing)
+    sync(replacing)
+    assert ebpf.cleanups == 1
 
 
-def test_a_success_forgets_earlier_failures():
-    rig = Rig()
-    for _ in range(3):
-        rig.ebpf.failures += [MapError("no"), MapError("no")]
-        for _ in range(2):
-            with pytest.raises(MapError):
-                rig.sync()
-        assert rig.sync().datapath == "ebpf"
-
-
-def test_when_the_fallback_fails_too_the_first_datapath_stays_in_place():
-    rig = Rig()
-    rig.ebpf.failures.append(LoadFailed("no"))
-    rig.iptables.failures.append(DatapathError("lock"))
+def test_a_first_sync_that_fails_removes_nothing(iptables, ebpf):
+    iptables.failures.append(DatapathError("lock"))
     with pytest.raises(DatapathError, match="lock"):
-        rig.sync()
-    assert rig.switching.name == "ebpf"
-    assert rig.ebpf.cleanups == 0
+        sync(ReplacingDatapath(iptables, ebpf))
+    assert ebpf.cleanups == 0
 
 
-def test_without_a_fallback_a_broken_datapath_stays_an_error():
-    rig = Rig(may_fall_back=False)
-    rig.ebpf.failures.append(LoadFailed("no"))
-    with pytest.raises(LoadFailed):
-        rig.sync()
-
-
-def test_leftovers_that_cannot_be_removed_are_a_warning():
-    rig = Rig()
-    rig.iptables.cleanup_failure = DatapathError("iptables: not found")
+def test_leftovers_that_cannot_be_removed_are_a_warning(iptables, ebpf):
+    ebpf.cleanup_failure = DatapathError("links: busy")
     with capture_logs() as logs:
-        rig.sync()
+        sync(ReplacingDatapath(iptables, ebpf))
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
-def test_cleanup_removes_both():
-    rig = Rig()
-    rig.switching.cleanup()
-    assert (rig.iptables.cleanups, rig.ebpf.cleanups) == (1, 1)
+# -- falling back
+
+
+def test_programs_that_do_not_load_hand_over_at_once_and_completely(iptables, ebpf):
+    datapath = FallingBackDatapath(ebpf, iptables)
+    ebpf.failures.append(LoadFailed("clang: no"))
+    with capture_logs() as logs:
+        report = sync(datapath)
+    assert report.datapath == datapath.name == "iptables"
+    assert iptables.syncs == [(ALL, True)]
+    assert [entry["event"] for entry in logs] == ["running iptables: ebpf failed: clang: no"]
+
+
+def test_one_failed_write_is_retried_and_a_third_in_a_row_hands_over(iptables, ebpf):
+    datapath = FallingBackDatapath(ebpf, iptables)
+    ebpf.failures += [MapError("no"), MapError("no"), MapError("no")]
+    for _ in range(2):
+        with pytest.raises(MapError):
+            sync(datapath)
+    assert sync(datapath).datapath == "iptables"
+
+
+def test_a_success_forgets_earlier_failures(iptables, ebpf):
+    datapath = FallingBackDatapath(ebpf, iptables)
+    for _ in range(3):
+        ebpf.failures += [MapError("no"), MapError("no")]
+        for _ in range(2):
+            with pytest.raises(MapError):
+                sync(datapath)
+        assert sync(datapath).datapath == "ebpf"
+
+
+def test_when_the_fallback_fails_too_the_first_datapath_stays_in_charge(iptables, ebpf):
+    datapath = FallingBackDatapath(ebpf, iptables)
+    ebpf.failures.append(LoadFailed("no"))
+    iptables.failures.append(DatapathError("lock"))
+    with pytest.raises(DatapathError, match="lock"):
+        sync(datapath)
+    assert datapath.name == "ebpf"
+
+
+def test_the_first_datapath_is_taken_down_only_after_the_fallback_carries_everything(iptables, ebpf):
+    datapath = FallingBackDatapath(ebpf, ReplacingDatapath(iptables, ebpf))
+    ebpf.failures.append(LoadFailed("no"))
+    sync(datapath)
+    assert (iptables.held.keys(), ebpf.cleanups) == ({*ALL}, 1)
+
+
+def test_nothing_is_behind_the_fallback(iptables, ebpf):
+    datapath = FallingBackDatapath(ebpf, iptables)
+    ebpf.failures.append(LoadFailed("no"))
+    sync(datapath)
+    iptables.failures.append(LoadFailed("odd"))
+    with pytest.raises(LoadFailed, match="odd"):
+        sync(datapath)

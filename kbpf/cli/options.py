@@ -1,0 +1,191 @@
+"""Options that are kube-proxy's, and how they become a Config. Wrong values are one line that names the option."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kbpf.config import (
+    DEFAULT_BPFFS_ROOT,
+    Config,
+    DatapathWish,
+    Fallback,
+    IptablesBackend,
+    cluster_cidrs,
+    listen_address,
+    node_ips,
+    node_name,
+    node_port_addresses,
+)
+from kbpf.duration import parse_duration
+from kbpf.model.detector import DetectLocalMode
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+HEALTHZ_PORT = 10256
+
+
+class Duration(click.ParamType[float]):
+    """Go's syntax, as kube-proxy's flags have it."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def boolean(name: str, default: bool, text: str) -> Callable[[Command], Command]:
+    """Go's booleans: `--name`, `--name=true` and `--name=false`."""
+    return click.option(
+        name, type=bool, is_flag=False, flag_value=True, default=default, show_default=True, metavar="BOOL", help=text
+    )
+
+
+def choice(values: type[Any]) -> click.Choice[str]:
+    return click.Choice([member.value for member in values], case_sensitive=False)
+
+
+def apply(options: list[Callable[[Command], Command]], command: Command) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+MANIFESTS = click.option(
+    "--manifests",
+    multiple=True,
+    metavar="PATH",
+    help="No API server: read Services, EndpointSlices and the Node from a file or directory of YAML/JSON "
+    "and watch it ('-' reads standard input once). Repeatable.",
+)
+NODE_NAME = click.option("--hostname-override", metavar="NAME", help="This node's name in the cluster. [default: host]")
+CGROUP_ROOT = click.option(
+    "--cgroup-root",
+    type=click.Path(path_type=Path),
+    help="The cgroup below which sockets are balanced. [default: the cgroup2 mount]",
+)
+BPFFS_ROOT = click.option(
+    "--bpffs-root",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_BPFFS_ROOT,
+    show_default=True,
+    help="Where programs, maps and links are pinned.",
+)
+IPTABLES_BACKEND = click.option(
+    "--iptables-backend",
+    type=choice(IptablesBackend),
+    default="auto",
+    show_default=True,
+    help="Which iptables binaries to use; auto follows what the host already has rules in.",
+)
+
+TRAFFIC: list[Callable[[Any], Any]] = [
+    NODE_NAME,
+    click.option("--node-ip", default="", metavar="IPS", help="This node's addresses. [default: from the Node object]"),
+    click.option("--cluster-cidr", default="", metavar="CIDRS", help="The range of the pods, one for each IP family."),
+    click.option(
+        "--detect-local-mode",
+        type=choice(DetectLocalMode),
+        default="ClusterCIDR",
+        show_default=True,
+        help="How traffic from pods is told from other traffic.",
+    ),
+    click.option("--pod-bridge-interface", default="", metavar="NAME", help="The bridge, in mode BridgeInterface."),
+    click.option("--pod-interface-name-prefix", default="", metavar="PREFIX", help="In mode InterfaceNamePrefix."),
+    boolean("--masquerade-all", False, "Masquerade everything that goes to a ClusterIP."),
+    click.option("--iptables-masquerade-bit", type=int, default=14, show_default=True, help="Bit of the packet mark."),
+    boolean("--iptables-localhost-nodeports", True, "Serve node ports on 127.0.0.1 as well."),
+    click.option(
+        "--nodeport-addresses",
+        multiple=True,
+        metavar="CIDRS",
+        help="Addresses on which node ports are open: CIDRs, 'primary', 'localhost', 'all'. [default: all]",
+    ),
+]
+
+RUNNING: list[Callable[[Any], Any]] = [
+    MANIFESTS,
+    click.option(
+        "--datapath",
+        type=choice(DatapathWish),
+        default="auto",
+        show_default=True,
+        help="auto: eBPF where the probes and the self-test pass, iptables otherwise.",
+    ),
+    click.option(
+        "--fallback",
+        type=choice(Fallback),
+        default="iptables",
+        show_default=True,
+        help="What runs when eBPF is unavailable; none: exit with status 3 and the reason.",
+    ),
+    CGROUP_ROOT,
+    BPFFS_ROOT,
+    *TRAFFIC,
+    click.option(
+        "--iptables-sync-period",
+        type=Duration(),
+        default="30s",
+        show_default=True,
+        help="At least this often the kernel is compared with what it should hold, and repaired.",
+    ),
+    click.option(
+        "--iptables-min-sync-period",
+        type=Duration(),
+        default="1s",
+        show_default=True,
+        help="Rest between two writes of iptables rules, counted from the end of the first.",
+    ),
+    IPTABLES_BACKEND,
+    click.option(
+        "--healthz-bind-address",
+        default=f"0.0.0.0:{HEALTHZ_PORT}",
+        show_default=True,
+        metavar="IP[:PORT]",
+        help="Where /healthz and /livez answer; an empty value: nowhere.",
+    ),
+]
+
+LOGGING: list[Callable[[Any], Any]] = [
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    click.option("-v", "--verbose", "verbosity", count=True, help="Say more; repeat for even more."),
+]
+
+
+def config_of(options: dict[str, Any]) -> Config:
+    """The validated configuration; options that a command does not have keep their defaults. Raises UsageError."""
+    given: dict[str, Any] = {
+        "manifests": tuple(options.get("manifests") or ()),
+        "node_name": node_name(options.get("hostname_override")),
+    }
+    converters: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "datapath": ("datapath", DatapathWish),
+        "fallback": ("fallback", Fallback),
+        "cgroup_root": ("cgroup_root", lambda path: path),
+        "bpffs_root": ("bpffs_root", lambda path: path),
+        "node_ip": ("node_ips", node_ips),
+        "cluster_cidr": ("cluster_cidrs", cluster_cidrs),
+        "detect_local_mode": ("detect_local_mode", DetectLocalMode),
+        "masquerade_all": ("masquerade_all", bool),
+        "iptables_masquerade_bit": ("masquerade_bit", int),
+        "iptables_localhost_nodeports": ("localhost_node_ports", bool),
+        "nodeport_addresses": ("node_port_addresses", lambda texts: node_port_addresses(",".join(texts))),
+        "iptables_sync_period": ("sync_period_s", float),
+        "iptables_min_sync_period": ("min_sync_period_s", float),
+        "iptables_backend": ("iptables_backend", IptablesBackend),
+        "healthz_bind_address": (
+            "healthz_address",
+            lambda text: listen_address("--healthz-bind-address", text, HEALTHZ_PORT),
+        ),
+    }
+    for option, (name, convert) in converters.items():
+        if options.get(option) is not None:
+            given[name] = convert(options[option])
+    given["pod_interface"] = options.get("pod_bridge_interface") or options.get("pod_interface_name_prefix") or ""
+    return Config(**given)

@@ -1,0 +1,110 @@
+"""eBPF with a residue: which datapath holds which frontends, and in which order they change hands."""
+
+import pytest
+
+from kbpf.datapath.residual import ResidualDatapath
+from kbpf.errors import MapError
+from kbpf.model.names import Protocol
+from kbpf.model.table import FrontendKind, ResolvedPort, ServiceTable
+from tests.builders import endpoint_slice, port, service, service_name, table_of
+from tests.recording import RecordingDatapath
+
+WEB = service_name("web")
+PLAIN = table_of(service("web"), endpoint_slice("web", "10.42.1.5"))
+SHARED = table_of(service("web", external_ips=["203.0.113.9"]), endpoint_slice("web", "10.42.1.5"))
+SCTP = table_of(service("web", port(80, protocol="SCTP")))
+EMPTY = ServiceTable()
+
+
+def residue(resolved: ResolvedPort) -> ResolvedPort | None:
+    """Defers SCTP and whatever is not a ClusterIP."""
+    kept = tuple(
+        frontend
+        for frontend in resolved.frontends
+        if resolved.protocol is Protocol.SCTP or frontend.kind is not FrontendKind.CLUSTER_IP
+    )
+    if not kept:
+        return None
+    fields = {name: getattr(resolved, name) for name in resolved.__struct_fields__}
+    return ResolvedPort(**(fields | {"frontends": kept}))
+
+
+class Ordered(RecordingDatapath):
+    """Two of these share a diary of who was written when."""
+
+    diary: list[str]
+
+    def sync(self, *args, **kwargs):
+        report = super().sync(*args, **kwargs)
+        self.diary.append(f"{self.name}: {', '.join(map(str, self.held)) or 'empty'}")
+        return report
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        self.diary.append(f"{self.name}: gone")
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.ebpf, self.iptables = Ordered("ebpf"), Ordered("iptables")
+        self.diary = self.ebpf.diary = self.iptables.diary = []
+        self.datapath = ResidualDatapath(self.ebpf, self.iptables, residue)
+
+    def sync(self, table: ServiceTable, *, full: bool = False) -> list[str]:
+        """Who was written, in order."""
+        self.diary.clear()
+        self.datapath.sync(table, frozenset({WEB}), full=full)
+        return list(self.diary)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_a_plain_cluster_puts_no_rule_into_netfilter_and_clears_old_ones_once(rig: Rig):
+    assert rig.sync(PLAIN, full=True) == ["ebpf: shop/web", "iptables: gone"]
+    assert rig.sync(PLAIN, full=True) == ["ebpf: shop/web"]
+
+
+def test_rules_are_there_before_ebpf_stands_back(rig: Rig):
+    rig.sync(PLAIN, full=True)
+    assert rig.sync(SHARED) == ["iptables: shop/web", "ebpf: shop/web"]
+
+
+def test_the_rules_hold_only_the_deferred_frontends(rig: Rig):
+    rig.sync(SHARED, full=True)
+    assert [frontend.kind for held in rig.iptables.held[WEB] for frontend in held.frontends] == [
+        FrontendKind.EXTERNAL_IP
+    ]
+
+
+def test_rules_go_only_after_ebpf_took_over(rig: Rig):
+    rig.sync(SHARED, full=True)
+    assert rig.sync(PLAIN) == ["ebpf: shop/web", "iptables: gone"]
+
+
+def test_a_change_that_leaves_the_residue_alone_writes_no_rules(rig: Rig):
+    rig.sync(SCTP, full=True)
+    assert rig.sync(SCTP) == ["ebpf: shop/web"]
+
+
+def test_a_deleted_service_leaves_nothing(rig: Rig):
+    rig.sync(SHARED, full=True)
+    rig.sync(EMPTY)
+    assert (rig.ebpf.held, rig.iptables.held) == ({}, {})
+
+
+def test_a_failed_ebpf_sync_keeps_the_old_rules_and_the_retry_removes_them(rig: Rig):
+    rig.sync(SHARED, full=True)
+    rig.ebpf.failures.append(MapError("no"))
+    with pytest.raises(MapError):
+        rig.sync(PLAIN)
+    assert rig.iptables.held
+    assert rig.sync(PLAIN, full=True)[-1] == "iptables: gone"
+
+
+def test_cleanup_removes_both(rig: Rig):
+    rig.sync(SHARED, full=True)
+    rig.datapath.cleanup()
+    assert (rig.ebpf.cleanups, rig.iptables.cleanups) == (1, 1)
