@@ -185,7 +185,7 @@ struct translation {
 	__be16 backend_port;
 	__u32 service_id;
 	__u32 backend_id;
-	__u32 last_used_s; /* CLOCK_MONOTONIC */
+	__u32 last_used_ms; /* CLOCK_MONOTONIC; only differences mean something */
 };
 
 /* Lives as long as the socket, across program versions: append, never reorder. */

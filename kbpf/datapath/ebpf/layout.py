@@ -182,7 +182,7 @@ class Translation(NamedTuple):
     backend_port: int
     service_id: int
     backend_id: int
-    last_used_s: int
+    last_used_ms: int
 
 
 class SockValue(NamedTuple):
@@ -287,7 +287,7 @@ AFFINITY = MapSpec(
 TRANSLATION = Layout(
     "translation",
     Translation,
-    "frontend_address:16s backend_address:16s frontend_port:H backend_port:H service_id:I backend_id:I last_used_s:I",
+    "frontend_address:16s backend_address:16s frontend_port:H backend_port:H service_id:I backend_id:I last_used_ms:I",
 )
 SOCK = MapSpec(
     "sock",

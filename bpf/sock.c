@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The cgroup hooks: they see an address before a packet exists, so a translated
+ * call costs nothing afterwards.
+ *
+ * A call that cannot be translated completely leaves byte for byte as it came,
+ * and every exit counts its reason. A hook never answers a bare FAIL: that is
+ * EPERM to the application, and NFS in the kernel spins on it.
+ */
+#include "records.h"
+
+#define PASS 1
+#define FAIL 0
+#define ECONNREFUSED 111
+
+static __always_inline int leave(enum reason reason)
+{
+	stats.increment(reason);
+	if (HAVE_SET_RETVAL && reason == REASON_REJECTED && !bpf_set_retval(-ECONNREFUSED))
+		return FAIL;
+	return PASS;
+}
+
+static __always_inline bool is_translated(enum reason reason)
+{
+	return reason == REASON_CHOSEN || reason == REASON_AFFINITY || reason == REASON_REMEMBERED;
+}
+
+static __always_inline enum reason balance(struct bpf_sock_addr *ctx, struct frontend_key *to,
+					   enum call call, struct backend_value *backend)
+{
+	struct frontend_value frontend;
+	enum reason reason;
+
+	if (to->protocol != TCP && to->protocol != UDP)
+		return REASON_OTHER_PROTOCOL;
+	resolve_unspecified(&to->address);
+	reason = find_frontend(ctx, to, &frontend);
+	if (reason != REASON_CHOSEN)
+		return reason;
+	if (call == CALL_SENDMSG && recall(ctx, to, &frontend, backend))
+		return REASON_REMEMBERED;
+	reason = select_backend(ctx, &frontend, backend);
+	if (!is_translated(reason))
+		return reason;
+	if (is_mapped(&to->address) != is_mapped(&backend->address))
+		return REASON_OTHER_FAMILY;
+	/* Before the address changes: rewritten implies reversible. */
+	if (!remember(ctx, to, call, frontend.service_id, backend))
+		return REASON_NO_STORAGE;
+	return reason;
+}
+
+/* A refused call leaves the socket as it was; one that goes elsewhere makes its records untrue. */
+static __always_inline enum reason forward(struct bpf_sock_addr *ctx, struct frontend_key *to,
+					   enum call call, struct backend_value *backend)
+{
+	enum reason reason = balance(ctx, to, call, backend);
+
+	if (!is_translated(reason) && reason != REASON_REJECTED)
+		forget(ctx, to, call);
+	return reason;
+}
+
+static __always_inline struct frontend_key address4(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key key = {
+		.address = mapped(ctx->user_ip4),
+		.port = ctx->user_port,
+		.protocol = ctx->protocol,
+	};
+
+	return key;
+}
+
+static __always_inline struct frontend_key address6(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key key = {
+		.address.word = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2],
+				 ctx->user_ip6[3]},
+		.port = ctx->user_port,
+		.protocol = ctx->protocol,
+	};
+
+	return key;
+}
+
+static __always_inline void write4(struct bpf_sock_addr *ctx, const struct address *address,
+				   __be16 port)
+{
+	ctx->user_ip4 = address->word[3];
+	ctx->user_port = port;
+}
+
+static __always_inline void write6(struct bpf_sock_addr *ctx, const struct address *address,
+				   __be16 port)
+{
+	ctx->user_ip6[0] = address->word[0];
+	ctx->user_ip6[1] = address->word[1];
+	ctx->user_ip6[2] = address->word[2];
+	ctx->user_ip6[3] = address->word[3];
+	ctx->user_port = port;
+}
+
+int connect4(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key to = address4(ctx);
+	struct backend_value backend = {};
+	enum reason reason = forward(ctx, &to, CALL_CONNECT, &backend);
+
+	if (is_translated(reason))
+		write4(ctx, &backend.address, backend.port);
+	return leave(reason);
+}
+
+int connect6(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key to = address6(ctx);
+	struct backend_value backend = {};
+	enum reason reason = forward(ctx, &to, CALL_CONNECT, &backend);
+
+	if (is_translated(reason))
+		write6(ctx, &backend.address, backend.port);
+	return leave(reason);
+}
+
+int sendmsg4(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key to = address4(ctx);
+	struct backend_value backend = {};
+	enum reason reason = forward(ctx, &to, CALL_SENDMSG, &backend);
+
+	if (is_translated(reason))
+		write4(ctx, &backend.address, backend.port);
+	return leave(reason);
+}
+
+int sendmsg6(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key to = address6(ctx);
+	struct backend_value backend = {};
+	enum reason reason = forward(ctx, &to, CALL_SENDMSG, &backend);
+
+	if (is_translated(reason))
+		write6(ctx, &backend.address, backend.port);
+	return leave(reason);
+}
+
+int recvmsg4(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key from = address4(ctx);
+
+	if (!reverse_datagram(ctx, &from))
+		return leave(REASON_NOT_REVERSED);
+	write4(ctx, &from.address, from.port);
+	return leave(REASON_REVERSED);
+}
+
+int recvmsg6(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key from = address6(ctx);
+
+	if (!reverse_datagram(ctx, &from))
+		return leave(REASON_NOT_REVERSED);
+	write6(ctx, &from.address, from.port);
+	return leave(REASON_REVERSED);
+}
+
+int getpeername4(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key from = address4(ctx);
+
+	if (!reverse_connected(ctx, &from))
+		return leave(REASON_NOT_REVERSED);
+	write4(ctx, &from.address, from.port);
+	return leave(REASON_REVERSED);
+}
+
+int getpeername6(struct bpf_sock_addr *ctx)
+{
+	struct frontend_key from = address6(ctx);
+
+	if (!reverse_connected(ctx, &from))
+		return leave(REASON_NOT_REVERSED);
+	write6(ctx, &from.address, from.port);
+	return leave(REASON_REVERSED);
+}
+
+/* No records of closed sockets are left for the search after stale ones. */
+int sock_release(struct bpf_sock *ctx)
+{
+	struct udp_conn_key key;
+
+	if (ctx->protocol == UDP) {
+		key.netns_cookie = bpf_get_netns_cookie(ctx);
+		key.socket_cookie = bpf_get_socket_cookie(ctx);
+		udp_conn.delete(&key);
+	}
+	return PASS;
+}
