@@ -5,6 +5,8 @@
 A change here must also raise LAYOUT_VERSION, which is part of the pin path: old programs keep their old maps.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
 
@@ -335,3 +337,11 @@ ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
     CONFIG,
     STATS,
 )
+
+# Rows that name services, backends and generations by number mean nothing without the others.
+NUMBERED_MAPS = frozenset(spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, AFFINITY, UDP_CONN))
+
+
+def specs(sizes: Mapping[str, int]) -> tuple[MapSpec[Any, Any], ...]:
+    """All maps, with max_entries by map name where it is not the default."""
+    return tuple(replace(spec, max_entries=sizes.get(spec.name, spec.max_entries)) for spec in ALL_MAPS)

@@ -5,8 +5,10 @@ Used by `layout`, which says what the structs and maps are, and by `maps`, which
 
 import socket
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import starmap
 from typing import Any, Generic, NamedTuple, TypeVar
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -37,6 +39,9 @@ class Layout(Generic[Row]):
 
     def pack(self, row: Row) -> bytes:
         return self._struct.pack(*self._swap_ports(row))
+
+    def pack_all(self, rows: Iterable[Row]) -> bytearray:
+        return bytearray().join(map(self.pack, rows) if self._ports else starmap(self._struct.pack, rows))
 
     def unpack(self, packed: bytes | bytearray | memoryview) -> Row:
         return self._make(self._struct.unpack(packed))
@@ -93,3 +98,8 @@ class MapSpec(Generic[Key, Value]):
     value: Layout[Value]
     max_entries: int
     flags: int = 0
+
+    @property
+    def size_flag(self) -> str:
+        """The option that sets max_entries: frontends -> --bpf-frontend-entries."""
+        return f"--bpf-{self.name.removesuffix('s').replace('_', '-')}-entries"

@@ -1,0 +1,149 @@
+"""Attachments: one bpf_link for each hook, pinned, on one cgroup beside whatever others attached there.
+
+`attach` makes true what is asked and changes nothing that is already so: a pinned link is kept, gets the new program in
+one step that no connect can miss, or is made anew when its cgroup was removed. Only `attach` and `detach` here decide
+whether traffic meets the programs; call `attach` after the maps are complete and the self-test has passed.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbpf.datapath.ebpf import libbpf
+from kbpf.datapath.ebpf.filesystem import cgroup_id
+from kbpf.datapath.ebpf.hooks import HOOKS, Hook
+from kbpf.datapath.ebpf.pins import Pins
+from kbpf.errors import LoadFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What `attach` did, by hook names."""
+
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> int:
+        return len(self.created) + len(self.updated)
+
+
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def open_cgroup(path: Path) -> Iterator[int]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise LoadFailed(f"cannot open the cgroup {path}: {error.strerror}") from error
+    with closing(fd):
+        yield fd
+
+
+def attach(pins: Pins, programs: Path, cgroup: Path) -> Attached:
+    """Run the programs pinned in `programs` for every socket below `cgroup`."""
+    did: dict[str, list[str]] = {"created": [], "updated": [], "kept": []}
+    with open_cgroup(cgroup) as cgroup_fd:
+        for hook in HOOKS:
+            with closing(_open_program(programs / hook.name)) as program_fd:
+                did[_attach_hook(pins.link(hook.name), hook, program_fd, cgroup_fd, cgroup)].append(hook.name)
+    return Attached(*map(tuple, did.values()))
+
+
+def _attach_hook(pin: Path, hook: Hook, program_fd: int, cgroup_fd: int, cgroup: Path) -> str:
+    link_fd = _open_link(pin)
+    if link_fd is None:
+        _create(pin, hook, program_fd, cgroup_fd, cgroup)
+        return "created"
+    with closing(link_fd):
+        info = libbpf.link_info(link_fd)
+        if (info.cgroup_id, info.attach_type) != (cgroup_id(cgroup), hook.attach_type):
+            pin.unlink()
+            _create(pin, hook, program_fd, cgroup_fd, cgroup)
+            return "created"
+        if info.program_id == libbpf.program_info(program_fd).id:
+            return "kept"
+        try:
+            libbpf.link_update(link_fd, program_fd)
+        except OSError as error:
+            raise LoadFailed(f"{hook.name}: cannot replace the program on {cgroup}: {error.strerror}") from error
+        return "updated"
+
+
+def _create(pin: Path, hook: Hook, program_fd: int, cgroup_fd: int, cgroup: Path) -> None:
+    try:
+        with closing(libbpf.link_create(program_fd, cgroup_fd, hook.attach_type)) as link_fd:
+            libbpf.obj_pin(link_fd, pin)
+    except OSError as error:
+        hint = ": another program holds the hook alone" if error.errno == errno.EPERM else ""
+        raise LoadFailed(f"{hook.name}: cannot attach to {cgroup}: {error.strerror}{hint}") from error
+
+
+def attach_unpinned(programs: Path, cgroup: Path) -> list[int]:
+    """Links that live as long as the file descriptors returned: for a scratch cgroup."""
+    links: list[int] = []
+    try:
+        with open_cgroup(cgroup) as cgroup_fd:
+            for hook in HOOKS:
+                with closing(_open_program(programs / hook.name)) as program_fd:
+                    links.append(libbpf.link_create(program_fd, cgroup_fd, hook.attach_type))
+    except OSError as error:
+        detach_unpinned(links)
+        raise LoadFailed(f"cannot attach to {cgroup}: {error.strerror}") from error
+    return links
+
+
+def detach_unpinned(links: list[int]) -> None:
+    for link_fd in links:
+        os.close(link_fd)
+
+
+def is_attached(pins: Pins, cgroup: Path) -> bool:
+    """Does every hook have a link of ours on this very cgroup?"""
+    return all(_is_on(pins.link(hook.name), hook, cgroup) for hook in HOOKS)
+
+
+def _is_on(pin: Path, hook: Hook, cgroup: Path) -> bool:
+    link_fd = _open_link(pin)
+    if link_fd is None:
+        return False
+    with closing(link_fd):
+        info = libbpf.link_info(link_fd)
+        return (info.cgroup_id, info.attach_type) == (cgroup_id(cgroup), hook.attach_type)
+
+
+def detach(folder: Path) -> None:
+    """Take the links pinned in `folder` out of force. Established connections go on: nothing is on their path."""
+    for pin in sorted(folder.iterdir()) if folder.exists() else ():
+        link_fd = _open_link(pin)
+        if link_fd is not None:
+            with closing(link_fd):
+                # Unpinning alone detaches too, but some time later, from a kernel thread.
+                libbpf.link_detach(link_fd)
+        pin.unlink()
+
+
+def _open_program(pin: Path) -> int:
+    try:
+        return libbpf.obj_get(pin)
+    except OSError as error:
+        raise LoadFailed(f"cannot open the program {pin}: {error.strerror}") from error
+
+
+def _open_link(pin: Path) -> int | None:
+    try:
+        return libbpf.obj_get(pin)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LoadFailed(f"cannot open the link {pin}: {error.strerror}") from error

@@ -1,0 +1,148 @@
+"""Brings the programs and maps of a build into the kernel, pinned, by a short-lived child that has BCC.
+
+`ensure_loaded` does nothing when the pins already hold exactly this build. It may be killed at any moment: the next run
+takes over maps one by one, and programs count only once their folder has its final name. Traffic meets nothing of this
+before `links` attaches it.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from kbpf.datapath.ebpf import libbpf, maps
+from kbpf.datapath.ebpf.child import Reply, ask
+from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.layout import NUMBERED_MAPS
+from kbpf.datapath.ebpf.links import closing
+from kbpf.datapath.ebpf.packing import MapSpec
+from kbpf.datapath.ebpf.pins import Pins, remove
+from kbpf.datapath.ebpf.source import Build, bpf_folder
+from kbpf.errors import LoadFailed
+
+log = structlog.get_logger()
+
+# BCC belongs to the distribution's Python; the daemon's may be another.
+INTERPRETERS: tuple[str, ...] = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3")))
+TIMEOUT_S = 120.0
+_CHILD = Path(__file__).with_name("loader_child.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`programs` is the folder of pinned programs; `is_new` says that the loader ran for it."""
+
+    programs: Path
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bcc:
+    interpreter: str
+    version: str
+
+
+def ensure_loaded(pins: Pins, build: Build, interpreters: tuple[str, ...] = INTERPRETERS) -> Loaded:
+    """Have the programs of `build` pinned, with the maps they use."""
+    folder = pins.program_folder(build.hash)
+    if is_loaded(pins, build):
+        return Loaded(folder, is_new=False)
+    pins.make_folders()
+    remove(folder)
+    _remove_unfit_maps(pins, build)
+    unfinished = pins.program_folder(f"unfinished-{build.hash}")
+    remove(unfinished)
+    bcc = _load(build, unfinished, interpreters)
+    unfinished.rename(folder)
+    if not is_loaded(pins, build):
+        raise LoadFailed(f"{folder} does not hold what was loaded into it: is another kbpf using {pins.root}?")
+    pins.remove_programs_except(build.hash)
+    log.info("loaded the programs", bcc=bcc.version, interpreter=bcc.interpreter, build=build.hash)
+    return Loaded(folder, is_new=True)
+
+
+def is_loaded(pins: Pins, build: Build) -> bool:
+    """Are all maps and programs of `build` pinned, and do the programs use these very maps?"""
+    if not all(_is_fit(spec, pins) for spec in build.maps):
+        return False
+    map_ids = {info.id for spec in build.maps if (info := _map_info(pins.map(spec.name)))}
+    folder = pins.program_folder(build.hash)
+    programs = [_program_info(folder / hook.name) for hook in HOOKS]
+    return all(program is not None and map_ids.issuperset(program.map_ids) for program in programs)
+
+
+def find_bcc(interpreters: tuple[str, ...] = INTERPRETERS) -> Bcc:
+    """The interpreter that the loader would run under. Raises LoadFailed with what each one lacks."""
+    return _first_with_bcc({}, interpreters)[0]
+
+
+def _load(build: Build, folder: Path, interpreters: tuple[str, ...]) -> Bcc:
+    question = {
+        "source": build.text,
+        "flags": list(build.flags),
+        "kernel": str(bpf_folder() / "kernel"),
+        "folder": str(folder),
+        "programs": [list(hook) for hook in HOOKS],
+    }
+    bcc, reply = _first_with_bcc(question, interpreters)
+    if "error" in reply.answer:
+        log.debug("the loader's own words", stderr=reply.stderr)
+        raise LoadFailed(f"the programs could not be loaded: {essence(reply)}")
+    return bcc
+
+
+def _first_with_bcc(question: dict[str, Any], interpreters: tuple[str, ...]) -> tuple[Bcc, Reply]:
+    lacking = []
+    for interpreter in interpreters:
+        if not Path(interpreter).exists():
+            lacking.append(f"{interpreter}: not installed")
+            continue
+        reply = ask(interpreter, _CHILD, question, TIMEOUT_S)
+        if "no_bcc" not in reply.answer:
+            return Bcc(interpreter, str(reply.answer.get("version", ""))), reply
+        lacking.append(f"{interpreter}: {reply.answer['no_bcc']}")
+    raise LoadFailed(f"no Python with BCC (Debian: python3-bpfcc): {'; '.join(lacking)}")
+
+
+def essence(reply: Reply) -> str:
+    """One line out of a compiler's or verifier's many: the first error, else the last words before BCC's own."""
+    lines = [line.strip() for line in reply.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if " error: " in line]
+    verdicts = [line for line in lines if not line.startswith(("processed ", "HINT"))]
+    words = errors[:1] or verdicts[-1:]
+    return f"{reply.answer['error']}: {words[0]}" if words else str(reply.answer["error"])
+
+
+def _remove_unfit_maps(pins: Pins, build: Build) -> None:
+    """A map of another size cannot be taken over. Programs in force keep the old one until `links` replaces them.
+
+    Maps that speak of the same ids go together, or programs in force would see generations whose slots they cannot.
+    """
+    unfit = {spec.name for spec in build.maps if not _is_fit(spec, pins)}
+    if not unfit.isdisjoint(NUMBERED_MAPS):
+        unfit |= NUMBERED_MAPS
+    for name in unfit:
+        pins.map(name).unlink(missing_ok=True)
+
+
+def _is_fit(spec: MapSpec[Any, Any], pins: Pins) -> bool:
+    info = _map_info(pins.map(spec.name))
+    return info is not None and maps.mismatch(spec, info) is None
+
+
+def _map_info(pin: Path) -> libbpf.MapInfo | None:
+    try:
+        with closing(libbpf.obj_get(pin)) as fd:
+            return libbpf.map_info(fd)
+    except FileNotFoundError:
+        return None
+
+
+def _program_info(pin: Path) -> libbpf.ProgramInfo | None:
+    try:
+        with closing(libbpf.obj_get(pin)) as fd:
+            return libbpf.program_info(fd)
+    except FileNotFoundError:
+        return None

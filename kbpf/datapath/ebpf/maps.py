@@ -1,0 +1,161 @@
+"""The pinned maps, typed and in batches.
+
+`BpfMap` moves rows in packed batches: a hundred thousand entries take about a tenth of a second. It opens a pin only
+when the kernel says of the map what its specification says; a wrong size would let the kernel write past our buffers.
+`Maps` is the whole set, opened by the backend and filled in the order that `bpf/README.md` gives.
+"""
+
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from kbpf.datapath.ebpf import layout, libbpf
+from kbpf.datapath.ebpf.packing import MapSpec
+from kbpf.datapath.ebpf.pins import Pins
+from kbpf.errors import MapError, MapFull
+
+Key = TypeVar("Key", bound=tuple[Any, ...])
+Value = TypeVar("Value", bound=tuple[Any, ...])
+
+BATCH = 8192
+
+
+def translated(error: OSError, spec: MapSpec[Any, Any], operation: str) -> MapError:
+    """The kernel's errno in words that name the map and what to do."""
+    if error.errno in (errno.E2BIG, errno.ENOSPC, errno.ENOMEM):
+        return MapFull(f"{spec.name} ({spec.max_entries} entries): no room: raise {spec.size_flag}")
+    return MapError(f"{spec.name}: {operation} failed: {error.strerror}")
+
+
+def mismatch(spec: MapSpec[Any, Any], info: libbpf.MapInfo) -> str | None:
+    """What the kernel says of a map and the specification does not, if anything."""
+    wanted = (spec.type, spec.key.size, spec.value.size, spec.max_entries, spec.flags)
+    found = (info.type, info.key_size, info.value_size, info.max_entries, info.flags)
+    names = ("type", "key size", "value size", "max entries", "flags")
+    differences = [f"{n} {f} instead of {w}" for n, w, f in zip(names, wanted, found, strict=True) if w != f]
+    return ", ".join(differences) or None
+
+
+class BpfMap(Generic[Key, Value]):
+    """One open map. Rows go in and come out; the bytes between are the layout's."""
+
+    def __init__(self, spec: MapSpec[Key, Value], fd: int) -> None:
+        self.spec = spec
+        self._fd = fd
+
+    @classmethod
+    def open(cls, spec: MapSpec[Key, Value], pin: Path) -> Self:
+        try:
+            fd = libbpf.obj_get(pin)
+        except OSError as error:
+            raise MapError(f"{spec.name}: cannot open {pin}: {error.strerror}") from error
+        opened = cls(spec, fd)
+        difference = mismatch(spec, libbpf.map_info(fd))
+        if difference:
+            opened.close()
+            raise MapError(f"{spec.name}: {pin} is another map: {difference}")
+        return opened
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def lookup(self, key: Key) -> Value | None:
+        try:
+            found = libbpf.map_lookup(self._fd, self.spec.key.pack(key), self.spec.value.size)
+        except OSError as error:
+            raise translated(error, self.spec, "lookup") from error
+        return None if found is None else self.spec.value.unpack(found)
+
+    def update(self, rows: Mapping[Key, Value]) -> None:
+        """Write all rows. After an error some of them stand."""
+        if not rows:
+            return
+        keys = self.spec.key.pack_all(rows.keys())
+        values = self.spec.value.pack_all(rows.values())
+        try:
+            libbpf.map_update_batch(self._fd, keys, values, len(rows))
+        except OSError as error:
+            raise translated(error, self.spec, "update") from error
+
+    def delete(self, keys: Iterable[Key]) -> None:
+        """Remove the keys; one that is not there is no error, since an LRU map may have been faster."""
+        packed = [self.spec.key.pack(key) for key in keys]
+        while packed:
+            try:
+                libbpf.map_delete_batch(self._fd, bytearray().join(packed), len(packed))
+            except libbpf.BatchError as error:
+                if error.errno != errno.ENOENT:
+                    raise translated(error, self.spec, "delete") from error
+                packed = packed[error.done + 1 :]
+            else:
+                return
+
+    def entries(self) -> dict[Key, Value]:
+        """Everything in the map. Entries that others change meanwhile may be in or out."""
+        result: dict[Key, Value] = {}
+        position, room = None, min(BATCH, max(self.spec.max_entries, 1))
+        while True:
+            try:
+                batch = libbpf.map_lookup_batch(self._fd, position, self.spec.key.size, self.spec.value.size, room)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise translated(error, self.spec, "lookup") from error
+                room *= 2
+                continue
+            rows = zip(self.spec.key.unpack_all(batch.keys), self.spec.value.unpack_all(batch.values), strict=True)
+            result.update(rows)
+            if batch.is_last:
+                return result
+            position = batch.position
+
+
+class Counters(BpfMap[layout.IndexKey, layout.Counter]):
+    """The per-CPU counters of the map "stats", summed."""
+
+    def read(self) -> dict[layout.Reason, int]:
+        cpus = libbpf.possible_cpus()
+        return {reason: self._sum(layout.IndexKey(reason), cpus) for reason in layout.Reason}
+
+    def _sum(self, key: layout.IndexKey, cpus: int) -> int:
+        per_cpu = libbpf.map_lookup(self._fd, self.spec.key.pack(key), self.spec.value.size * cpus) or b""
+        return sum(counter.total for counter in self.spec.value.unpack_all(per_cpu))
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """Every map that user space reads or writes; a socket's records are the programs' own."""
+
+    frontends: BpfMap[layout.FrontendKey, layout.FrontendValue]
+    services: BpfMap[layout.ServiceKey, layout.ServiceValue]
+    slots: BpfMap[layout.SlotKey, layout.SlotValue]
+    backends: BpfMap[layout.BackendKey, layout.BackendValue]
+    membership: BpfMap[layout.MembershipKey, layout.MembershipValue]
+    affinity: BpfMap[layout.AffinityKey, layout.AffinityValue]
+    udp_conn: BpfMap[layout.UdpConnKey, layout.UdpConnValue]
+    local_addr: BpfMap[layout.LocalAddrKey, layout.LocalAddrValue]
+    config: BpfMap[layout.IndexKey, layout.ConfigValue]
+    stats: Counters
+
+    @classmethod
+    def open(cls, pins: Pins, sizes: Mapping[str, int]) -> Self:
+        """`sizes` gives max_entries by map name where it is not the default."""
+        opened: dict[str, Any] = {}
+        try:
+            for spec in layout.specs(sizes):
+                if spec.name in cls.__slots__:
+                    kind = Counters if spec.name == "stats" else BpfMap
+                    opened[spec.name] = kind.open(spec, pins.map(spec.name))
+            return cls(**opened)
+        except MapError:
+            for each in opened.values():
+                each.close()
+            raise
+
+    def close(self) -> None:
+        for field in fields(self):
+            getattr(self, field.name).close()

@@ -1,0 +1,68 @@
+"""Where everything lies below the bpffs root, so that the data path lives without a process.
+
+    ROOT/v1/maps/NAME                 maps; programs of every build of one layout share them
+    ROOT/v1/programs/HASH/NAME        programs, by the hash of what they were built from
+    ROOT/v1/links/NAME                attachments; a link is the hook being in force
+
+`loader` fills maps and programs, `links` the links. Names have no dots:
+bpffs refuses them.
+"""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbpf.datapath.ebpf.layout import LAYOUT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The pins of this version's layout below `root`."""
+
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.root / f"v{LAYOUT_VERSION}"
+
+    @property
+    def maps(self) -> Path:
+        return self.folder / "maps"
+
+    @property
+    def programs(self) -> Path:
+        return self.folder / "programs"
+
+    @property
+    def links(self) -> Path:
+        return self.folder / "links"
+
+    def map(self, name: str) -> Path:
+        return self.maps / name
+
+    def program_folder(self, source_hash: str) -> Path:
+        return self.programs / source_hash
+
+    def link(self, name: str) -> Path:
+        return self.links / name
+
+    def make_folders(self) -> None:
+        for folder in (self.maps, self.programs, self.links):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def other_versions(self) -> Iterator[Path]:
+        """Folders that kbpf of another layout left below the same root."""
+        return (path for path in sorted(self.root.glob("v[0-9]*")) if path != self.folder)
+
+    def remove_programs_except(self, source_hash: str) -> None:
+        """Unfinished folders and other builds. A link holds its program, so nothing stops working."""
+        for path in self.programs.iterdir():
+            if path.name != source_hash:
+                shutil.rmtree(path)
+
+
+def remove(folder: Path) -> None:
+    """Unpin everything below `folder` and remove it. Nothing there is no error."""
+    if folder.exists():
+        shutil.rmtree(folder)

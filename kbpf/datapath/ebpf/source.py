@@ -1,0 +1,77 @@
+"""What the programs are made from: one C text, the definitions it is compiled with, and the hash of both.
+
+BCC rewrites map operations in its main file only, so the project's own headers are put in their places here, with #line
+directives: the compiler's messages name the real files. The hash names a build; equal hash, equal programs.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.layout import specs
+from kbpf.datapath.ebpf.packing import MapSpec
+from kbpf.datapath.ebpf.pins import Pins
+from kbpf.errors import UsageError
+
+_PACKAGE = Path(__file__).parents[2]
+_INCLUDE = re.compile(r'#include "([\w./]+)"')
+_SAFE_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
+
+
+def bpf_folder() -> Path:
+    """`bpf/`: inside an installed package, beside the package in a checkout."""
+    installed = _PACKAGE / "bpf"
+    return installed if installed.is_dir() else _PACKAGE.parent / "bpf"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A set of programs to be: the same for the same code, sizes, kernel features and root."""
+
+    maps: tuple[MapSpec[Any, Any], ...]
+    text: str
+    flags: tuple[str, ...]
+
+    @property
+    def hash(self) -> str:
+        hooks = [list(hook) for hook in HOOKS]
+        return hashlib.sha256(json.dumps([self.text, self.flags, hooks]).encode()).hexdigest()[:16]
+
+
+def describe(pins: Pins, sizes: Mapping[str, int], *, has_set_retval: bool, folder: Path | None = None) -> Build:
+    """`sizes` gives max_entries by map name where it is not the default."""
+    if not _SAFE_PATH.fullmatch(str(pins.root)):
+        raise UsageError(f"--bpffs-root {pins.root}: only letters, digits and ._/+@- can be compiled in")
+    folder = folder or bpf_folder()
+    maps = specs(sizes)
+    definitions = {
+        "MAPS_PATH": f'"{pins.maps}"',
+        "HAVE_SET_RETVAL": int(has_set_retval),
+        **{f"{spec.name.upper()}_ENTRIES": spec.max_entries for spec in maps},
+    }
+    flags = tuple(f"-D{name}={value}" for name, value in definitions.items())
+    return Build(maps, amalgamated(folder / "sock.c"), flags)
+
+
+def amalgamated(path: Path) -> str:
+    """The text of a C file with its own headers inside it, each once."""
+    return "\n".join(_lines(path, set())) + "\n"
+
+
+def _lines(path: Path, seen: set[Path]) -> Iterator[str]:
+    seen.add(path)
+    yield f'#line 1 "{path.name}"'
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        include = _INCLUDE.fullmatch(line)
+        if include is None:
+            yield line
+            continue
+        header = path.parent / include[1]
+        if header not in seen:
+            yield from _lines(header, seen)
+        yield f'#line {number + 1} "{path.name}"'
