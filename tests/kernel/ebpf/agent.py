@@ -26,7 +26,9 @@ def enter(cgroup, addresses):
     Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
-    commands = ["link set lo up", *(f"address add {address} dev lo" for address in addresses)]
+    # An IPv6 address is tentative at first, on lo too: nobody can bind to it then.
+    commands = [f"address add {address} dev lo {'nodad' if ':' in address else ''}" for address in addresses]
+    commands.insert(0, "link set lo up")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
 
 
