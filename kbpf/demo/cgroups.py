@@ -1,0 +1,51 @@
+"""The cgroup tree of a world: where it is, which processes are in it, how it ends.
+
+Socket hooks are attached to a cgroup, so a node is a cgroup as much as it is a network namespace. And every process of
+a world is in its tree, so that what has to be ended is known even when the process that started it is gone.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from functools import cache
+from pathlib import Path
+
+from kbpf.errors import KbpfError
+
+PATIENCE_S = 5.0
+
+
+@cache
+def cgroup2_mount() -> Path:
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, directory, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(directory)
+    raise KbpfError("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup")
+
+
+def join(cgroup: Path, process: int) -> None:
+    (cgroup / "cgroup.procs").write_text(str(process))
+
+
+def remove_tree(cgroup: Path) -> None:
+    """End every process below a cgroup, then remove it and its children. Safe when it is gone already."""
+    end_processes(cgroup)
+    for directory, _, _ in os.walk(cgroup, topdown=False):
+        Path(directory).rmdir()
+
+
+def end_processes(cgroup: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while processes := _processes(cgroup):
+        if time.monotonic() > deadline:
+            raise KbpfError(f"{cgroup}: these processes do not end: {', '.join(map(str, processes))}")
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def _processes(cgroup: Path) -> list[int]:
+    return [int(process) for file in cgroup.rglob("cgroup.procs") for process in file.read_text().split()]

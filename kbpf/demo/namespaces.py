@@ -1,0 +1,86 @@
+"""Network namespaces: created, furnished with links, addresses and routes, entered, and deleted by name.
+
+Pods, nodes and the network around them are made of them (cable.py, node.py), and child processes move into them
+(place.py). Furnishing goes through `ip -batch`, one process for many lines: a node with its pods stands in a fraction
+of a second.
+"""
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbpf.errors import CommandFailed
+
+DIRECTORY = Path("/run/netns")
+CLONE_NEWNET = 0x40000000
+# os.setns exists only from Python 3.12 on.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A network namespace with a name, as `ip netns` lists it."""
+
+    name: str
+
+    @property
+    def path(self) -> str:
+        return str(DIRECTORY / self.name)
+
+    def create(self, sysctls: Mapping[str, int] | None = None) -> None:
+        """Make it, with loopback up. Sysctls are set before any device comes, so devices inherit the defaults."""
+        ip_batch(f"netns add {self.name}")
+        with self.entered():
+            for name, value in {**_QUIET_IPV6, **(sysctls or {})}.items():
+                Path("/proc/sys", *name.split(".")).write_text(str(value))
+        self.ip("link set lo up")
+
+    def delete(self) -> None:
+        ip_batch(f"netns del {self.name}")
+
+    def ip(self, *lines: str) -> None:
+        """Run lines of `ip` inside, for example `addr add 10.0.0.1/24 dev eth0`."""
+        ip_batch(*lines, namespace=self.name)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread's network is the namespace's for a while; sockets made meanwhile stay in it."""
+        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        try:
+            switch_to(self.path)
+            yield
+        finally:
+            _set_namespace(home)
+            os.close(home)
+
+
+# Duplicate address detection would hold every new IPv6 address back for a second.
+_QUIET_IPV6 = {f"net.ipv6.conf.{which}.accept_dad": 0 for which in ("all", "default")}
+
+
+def ip_batch(*lines: str, namespace: str | None = None) -> None:
+    inside = ["-netns", namespace] if namespace else []
+    done = subprocess.run(
+        ["ip", *inside, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise CommandFailed(" ".join(["ip", *inside, *lines[:1]]), done.returncode, done.stderr)
+
+
+def switch_to(path: str) -> None:
+    """Move the calling thread into the network namespace behind this file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _set_namespace(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _set_namespace(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")

@@ -1,0 +1,25 @@
+"""Where a process runs: the cgroup whose socket hooks it meets, and the network namespace that it sees.
+
+Child processes of the demo and of the kernel tests enter their place themselves. `ip netns exec` would not do: it
+mounts a fresh /sys, in which neither the cgroup tree nor bpffs is to be found.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbpf.demo.cgroups import join
+from kbpf.demo.namespaces import switch_to
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespace by its path, and a cgroup folder; without one the process stays in its cgroup, outside the node."""
+
+    namespace: str
+    cgroup: str | None = None
+
+    def enter(self) -> None:
+        if self.cgroup is not None:
+            join(Path(self.cgroup), os.getpid())
+        switch_to(self.namespace)
