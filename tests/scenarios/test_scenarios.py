@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.scenarios.harness.format import Scenario, load
 from tests.scenarios.harness.play import play
@@ -13,7 +14,7 @@ SCENARIOS = [load(path) for path in FILES]
 PURE = {engine.name: engine for engine in (ReferenceEngine,)}
 
 
-def cases(engine: str) -> list[pytest.param]:
+def cases(engine: str) -> list[ParameterSet]:
     return [pytest.param(engine, scenario, id=f"{engine}-{scenario.name}") for scenario in SCENARIOS]
 
 

@@ -74,7 +74,7 @@ def described(flow: Flow) -> str:
 def expectation(expected: Expectation) -> str:
     if expected.action is Action.FORWARD:
         return f"forward to {_listed(expected.backends)}"
-    return expected.action.value
+    return str(expected.action.value)
 
 
 def _listed(places: Iterable[Place]) -> str:

@@ -7,8 +7,8 @@ an engine must agree with it in full, not only in what the scenario spells out.
 from kbpf.model.flow import Flow, Verdict
 from tests.scenarios.harness.engine import Engine, Mismatch, NotShown
 from tests.scenarios.harness.format import AnyStep, Apply, Delete, FlowStep, Open, Ping, Scenario, Wait
-from tests.scenarios.harness.objects import Cluster, UnknownObject
-from tests.scenarios.harness.pure import Line
+from tests.scenarios.harness.objects import Cluster, ObjectKey, Tree, UnknownObject
+from tests.scenarios.harness.pure import ReferenceEngine
 
 
 def play(scenario: Scenario, engine: Engine) -> list[str]:
@@ -29,7 +29,7 @@ class Game:
         self.scenario = scenario
         self.engine = engine
         self.cluster = Cluster()
-        self.reference = Line()
+        self.reference = ReferenceEngine()
         self.skipped: list[str] = []
         self._flows: dict[Flow, None] = {}
 
@@ -83,6 +83,6 @@ class Game:
         if leftovers := self.engine.leftovers():
             raise Mismatch(f"{where}: everything was deleted, yet there is\n{leftovers}")
 
-    def _change(self, changed: dict) -> None:
+    def _change(self, changed: dict[ObjectKey, Tree | None]) -> None:
         self.reference.apply(changed)
         self.engine.apply(changed)

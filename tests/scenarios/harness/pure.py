@@ -3,19 +3,21 @@
 They know no sockets and no time: balance, stickiness, waiting and pings of open connections are not shown by them.
 """
 
+from collections.abc import Set
+
 import msgspec
 
-from kbpf.model.events import NodeChanged, ServiceChanged, SliceChanged
+from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
+from kbpf.model.events import Kind, NodeChanged, ServiceChanged, SliceChanged, Synced
 from kbpf.model.flow import Action, Flow, Verdict
 from kbpf.model.names import ServiceName, SliceName
-from kbpf.model.node import NodeTopology
-from kbpf.model.objects import ZONE_LABEL, EndpointSlice, Node, Service
+from kbpf.model.objects import EndpointSlice, Node, Service
 from kbpf.model.table import ServiceTable
 from kbpf.policy.reference import expected_verdict
-from kbpf.policy.resolve import resolve
+from kbpf.proxier import Proxier
 from kbpf.tracking.trackers import Trackers
 from tests.scenarios.harness.cluster import NODE, NODE_NAME
-from tests.scenarios.harness.engine import Mismatch, NotShown
+from tests.scenarios.harness.engine import NotShown
 from tests.scenarios.harness.flows import Expectation
 from tests.scenarios.harness.format import FlowStep, Open, Ping
 from tests.scenarios.harness.judge import judge_same, judge_verdict
@@ -25,34 +27,40 @@ PASS = Expectation(Action.PASS)
 Event = ServiceChanged | SliceChanged | NodeChanged
 
 
-class Line:
-    """Objects to ServiceTable, one sync for each change: the straight line without its ends."""
+class TableDatapath:
+    """Programs nothing and keeps the table, for the reference model to read."""
+
+    name = "reference"
 
     def __init__(self) -> None:
-        self.trackers = Trackers(NODE_NAME)
         self.table = ServiceTable()
-        self.node = NodeTopology(NODE_NAME)
 
-    def apply(self, changed: dict[ObjectKey, Tree | None]) -> frozenset[ServiceName]:
-        """The services that a datapath would have to write."""
-        dirty: set[ServiceName] = set()
+    def probe(self) -> Support:
+        return Support(Answer.YES)
+
+    def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        self.table = table
+        return SyncReport(self.name, full, len(dirty), 0, 0.0)
+
+    def dump(self) -> str:
+        return "".join(f"{port}\n" for port in self.table)
+
+    def cleanup(self) -> None:
+        self.table = ServiceTable()
+
+
+class Line:
+    """The product's own line from events to a datapath, one sync for each change."""
+
+    def __init__(self, datapath: Datapath) -> None:
+        self._proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda node: datapath, lambda status: None)
+        for kind in Kind:
+            self._proxier.take(Synced(kind))
+
+    def apply(self, changed: dict[ObjectKey, Tree | None]) -> None:
         for key, tree in changed.items():
-            event = _event(key, tree)
-            if isinstance(event, NodeChanged):
-                labels = (event.node and event.node.metadata.labels) or {}
-                self.node = NodeTopology(NODE_NAME, labels.get(ZONE_LABEL, ""))
-                dirty.update(self.trackers.service_names)
-            else:
-                self.trackers.update(event)
-        changes = self.trackers.checkout()
-        affected: set[ServiceName] = set()
-        for name, ports in resolve(changes.dirty | dirty, self.trackers, self.node).items():
-            affected |= self.table.replace(name, ports)
-        self.trackers.commit(changes)
-        return frozenset(affected)
-
-    def verdict(self, flow: Flow) -> Verdict:
-        return expected_verdict(self.table, flow, NODE)
+            self._proxier.take(_event(key, tree))
+        self._proxier.sync()
 
 
 def _event(key: ObjectKey, tree: Tree | None) -> Event:
@@ -65,22 +73,20 @@ def _event(key: ObjectKey, tree: Tree | None) -> Event:
     return SliceChanged(SliceName(key.namespace, key.name), slice_)
 
 
-class ReferenceEngine:
-    """The reference model itself, and the base of the traces."""
+class PureEngine:
+    """Base of the engines that decide: a datapath that is kept in step, and `verdict`, which asks what it holds."""
 
-    name = "reference"
+    name: str
 
-    def __init__(self) -> None:
-        self.line = Line()
+    def __init__(self, datapath: Datapath) -> None:
+        self._datapath = datapath
+        self._line = Line(datapath)
 
     def apply(self, changed: dict[ObjectKey, Tree | None]) -> None:
-        self.program(self.line.apply(changed))
-
-    def program(self, dirty: frozenset[ServiceName]) -> None:
-        """The reference model reads the table itself."""
+        self._line.apply(changed)
 
     def verdict(self, flow: Flow) -> Verdict:
-        return self.line.verdict(flow)
+        raise NotImplementedError
 
     def flow(self, step: FlowStep, expected: tuple[Verdict, ...]) -> None:
         self._judge(step, step.masquerade)
@@ -111,7 +117,20 @@ class ReferenceEngine:
             judge_verdict(flow, self.verdict(flow), PASS, None)
 
     def leftovers(self) -> str:
-        return "\n".join(map(str, self.line.table))
+        return self._datapath.dump()
+
+
+class ReferenceEngine(PureEngine):
+    """The reference model over the decided table."""
+
+    name = "reference"
+
+    def __init__(self) -> None:
+        self._tables = TableDatapath()
+        super().__init__(self._tables)
+
+    def verdict(self, flow: Flow) -> Verdict:
+        return expected_verdict(self._tables.table, flow, NODE)
 
 
 def _part(expected: Expectation, verdict: Verdict, of_range: bool) -> Expectation:
@@ -119,6 +138,3 @@ def _part(expected: Expectation, verdict: Verdict, of_range: bool) -> Expectatio
     if not of_range or verdict.action is not expected.action:
         return expected
     return Expectation(expected.action, frozenset((each.address, each.port) for each in verdict.backends))
-
-
-__all__ = ["Line", "Mismatch", "ReferenceEngine"]
