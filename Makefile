@@ -16,12 +16,13 @@ setup: ## distribution packages (as root) and the virtual environment
 demo: setup ## a toy node, both datapaths, real requests: what was balanced where (root)
 	$(BIN)/kbpf demo
 
-check: setup ## lint, format, types, layers
+check: setup ## lint, format, types, layers; as root the C layout
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	find bpf -name '*.[ch]' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
+	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
 test: setup ## every test: unit, properties, contract, scenarios, kernel (root, minutes)
 	$(PYTEST) --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,14 @@ def answer(question: dict[str, Any]) -> dict[str, str]:
     return {"version": str(bcc.__version__)}
 
 
+def die_with_parent() -> None:
+    """A loader that outlives a killed daemon would pin into the folder of the next one's loader."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def main() -> None:
+    die_with_parent()
     # BCC and its compiler write to both streams; the answer must stand alone.
     answer_fd = os.dup(1)
     os.dup2(2, 1)

@@ -136,6 +136,20 @@ def requests(kind, address, port, count):
     return shares
 
 
+def connects(address, port, count):
+    """Outcomes of `count` UDP sockets that only connect: the peer each of them sees, or "errno N"."""
+    outcomes = {}
+    for _ in range(count):
+        with socket.socket(family_of(address), socket.SOCK_DGRAM) as client:
+            try:
+                client.connect((address, port))
+                outcome = str(client.getpeername()[0])
+            except OSError as error:
+                outcome = f"errno {error.errno}"
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    return outcomes
+
+
 COMMANDS = {
     function.__name__: function
     for function in (
@@ -151,6 +165,7 @@ COMMANDS = {
         netns_cookie,
         request,
         requests,
+        connects,
     )
 }
 

@@ -48,8 +48,9 @@ def test_reasons_have_the_same_names_in_c_and_each_has_a_counter() -> None:
     assert reasons == {f"REASON_{reason.name}": reason.value for reason in layout.Reason}
 
 
-def test_node_port_keys_of_the_two_families_differ() -> None:
-    assert layout.NODE_PORT_ADDRESS[Family.IPV4] != layout.NODE_PORT_ADDRESS[Family.IPV6]
+def test_node_port_keys_are_the_unspecified_addresses_so_that_families_do_not_meet() -> None:
+    unspecified = {Family.IPV4: packed(Address("0.0.0.0")), Family.IPV6: packed(Address("::"))}
+    assert unspecified == layout.NODE_PORT_ADDRESS
 
 
 def test_a_frontend_key_holds_its_port_in_network_order_and_a_zero_pad() -> None:

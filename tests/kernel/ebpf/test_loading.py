@@ -1,0 +1,127 @@
+"""The loader: once for each build, without kernel headers, killed at any moment."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbpf.datapath.ebpf import libbpf, links, loader, source
+from kbpf.datapath.ebpf.filesystem import ensure_bpffs
+from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.pins import Pins, remove
+from kbpf.errors import LoadFailed, MapError
+from tests.kernel.ebpf.world import BACKENDS4, VIP4, Frontend, backends, put_service
+
+pytestmark = pytest.mark.root
+
+REPOSITORY = Path(__file__).parents[3]
+NO_INTERPRETER = ("/nonexistent/python",)
+SMALL = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024}
+LOAD = """
+import sys
+from pathlib import Path
+from kbpf.datapath.ebpf import loader, source
+from kbpf.datapath.ebpf.pins import Pins
+pins = Pins(Path(sys.argv[1]))
+loader.ensure_loaded(pins, source.describe(pins, {}, has_set_retval=True))
+"""
+
+
+@pytest.fixture
+def own_pins(root: Path) -> Iterator[Pins]:
+    """A root of its own: these tests break what the others share."""
+    own = root.with_name(f"{root.name}-loading")
+    ensure_bpffs(own)
+    yield Pins(own)
+    remove(own)
+
+
+def small_build(pins: Pins) -> source.Build:
+    return source.describe(pins, SMALL, has_set_retval=True)
+
+
+def map_id(pins: Pins, name: str) -> int:
+    with links.closing(libbpf.obj_get(pins.map(name))) as fd:
+        return libbpf.map_info(fd).id
+
+
+def test_the_loader_does_not_run_for_what_is_loaded(own_pins: Pins) -> None:
+    build = small_build(own_pins)
+    assert loader.ensure_loaded(own_pins, build).is_new
+    again = loader.ensure_loaded(own_pins, build, NO_INTERPRETER)
+    assert (again.programs, again.is_new) == (own_pins.program_folder(build.hash), False)
+
+
+def test_another_build_takes_over_the_maps_with_their_entries(own_pins: Pins) -> None:
+    loader.ensure_loaded(own_pins, small_build(own_pins))
+    maps = Maps.open(own_pins, SMALL)
+    put_service(maps, 7, [Frontend(VIP4)], backends(BACKENDS4))
+    build = source.describe(own_pins, SMALL, has_set_retval=False)
+    assert loader.ensure_loaded(own_pins, build).is_new
+    with_new = Maps.open(own_pins, SMALL)
+    assert len(with_new.slots.entries()) == len(BACKENDS4)
+    assert [path.name for path in own_pins.programs.iterdir()] == [build.hash]
+    maps.close()
+    with_new.close()
+
+
+def test_another_size_replaces_all_maps_that_share_ids_and_no_other(own_pins: Pins) -> None:
+    loader.ensure_loaded(own_pins, small_build(own_pins))
+    names = ("frontends", "services", "udp_conn", "config", "sock")
+    before = [map_id(own_pins, name) for name in names]
+    sizes = {**SMALL, "slots": 8192}
+    loader.ensure_loaded(own_pins, source.describe(own_pins, sizes, has_set_retval=True))
+    same = [map_id(own_pins, name) == old for name, old in zip(names, before, strict=True)]
+    assert same == [False, False, False, True, True]
+    with pytest.raises(MapError, match="max entries 8192 instead of 4096"):
+        Maps.open(own_pins, SMALL)
+
+
+def test_a_program_whose_maps_are_not_the_pinned_ones_is_loaded_anew(own_pins: Pins) -> None:
+    build = small_build(own_pins)
+    loader.ensure_loaded(own_pins, build)
+    own_pins.map("frontends").unlink()
+    assert not loader.is_loaded(own_pins, build)
+    assert loader.ensure_loaded(own_pins, build).is_new
+
+
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9])
+def test_a_load_that_is_killed_is_finished_by_the_next(own_pins: Pins, share: float) -> None:
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", LOAD, own_pins.root], cwd=REPOSITORY, check=True)
+    whole_s = time.monotonic() - start
+    remove(own_pins.root)
+    own_pins.root.mkdir()
+    with subprocess.Popen([sys.executable, "-c", LOAD, own_pins.root], cwd=REPOSITORY) as process:
+        time.sleep(share * whole_s)
+        process.kill()
+    build = source.describe(own_pins, {}, has_set_retval=True)
+    loader.ensure_loaded(own_pins, build)
+    assert loader.is_loaded(own_pins, build)
+    assert [path.name for path in own_pins.programs.iterdir()] == [build.hash]
+    Maps.open(own_pins, {}).close()
+
+
+def test_no_header_of_the_system_is_needed(own_pins: Pins) -> None:
+    hide = 'for d in /lib/modules /usr/src /usr/include; do mkdir -p $d; mount -t tmpfs none $d; done; exec "$@"'
+    command = ["unshare", "--mount", "sh", "-ec", hide, "sh", sys.executable, "-c", LOAD, str(own_pins.root)]
+    subprocess.run(command, cwd=REPOSITORY, check=True)
+    assert loader.is_loaded(own_pins, source.describe(own_pins, {}, has_set_retval=True))
+
+
+def test_a_mistake_in_the_c_code_is_named_with_file_and_line(own_pins: Pins, tmp_path: Path) -> None:
+    for path in source.bpf_folder().glob("*.[ch]"):
+        (tmp_path / path.name).write_text(path.read_text())
+    broken = tmp_path / "lb.h"
+    lines = broken.read_text().splitlines()
+    lines.insert(len(lines) - 1, "int mistake(void) { return no_such_name; }")
+    broken.write_text("\n".join(lines))
+    build = source.describe(own_pins, SMALL, has_set_retval=True, folder=tmp_path)
+    with pytest.raises(LoadFailed) as failure:
+        loader.ensure_loaded(own_pins, build)
+    assert f"lb.h:{len(lines) - 1}:" in str(failure.value)
+    assert "no_such_name" in str(failure.value)
+    assert "\n" not in str(failure.value)
