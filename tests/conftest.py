@@ -1,4 +1,4 @@
-"""What every kind of test shares: the marker `root` and golden files.
+"""What every kind of test shares: the marker `root`, golden files, and the check that nothing is left on the machine.
 
 A golden file holds text that people read in a review: rules, dumps, tables. `make golden` rewrites them all.
 """
@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kbpf.demo.remains import remains, remove, tags
+
 GOLDEN = Path(__file__).parent / "golden"
+# All worlds of one run of pytest carry it; workers inherit it from the process that started them.
+RUN = os.environ.setdefault("KBPF_TEST_RUN", f"kbpftest{os.getpid()}_")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +26,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Worlds end with their tests. One that did not, because a test was killed or forgot it, ends here and is told."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    left = remains(RUN)
+    for tag in tags(RUN):
+        remove(tag)
+    if left:
+        print("\nleft by tests, and removed now:", *left, sep="\n  ")
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

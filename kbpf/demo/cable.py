@@ -21,6 +21,11 @@ class Pair(NamedTuple):
         return self.v6 if ":" in address else self.v4
 
 
+def assign(address: str, device: str) -> str:
+    """The line that gives a device an address, without waiting for the kernel to look for duplicates on IPv6."""
+    return f"addr add {address} dev {device}{' nodad' if ':' in address else ''}"
+
+
 def plug(
     host: Namespace, host_device: str, guest: Namespace, addresses: Sequence[str], gateway: Pair, source: Pair
 ) -> None:
@@ -34,8 +39,7 @@ def _host_lines(device: str, addresses: Sequence[str], gateway: Pair, source: Pa
     # Scope link keeps the kernel from choosing the gateway's address as a source, masqueraded packets included.
     return [
         f"link set {device} up",
-        f"addr add {gateway.v4}/32 dev {device} scope link",
-        f"addr add {gateway.v6}/128 dev {device} scope link nodad",
+        *(f"{assign(address, device)} scope link" for address in gateway),
         *(f"route add {address} dev {device} src {source.like(address)}" for address in addresses),
     ]
 
@@ -45,7 +49,7 @@ def _guest_lines(addresses: Sequence[str], gateway: Pair) -> list[str]:
     gateways = [gateway.v6 if is_ipv6 else gateway.v4 for is_ipv6 in families]
     return [
         "link set eth0 up",
-        *(f"addr add {address} dev eth0 {'nodad' if ':' in address else ''}" for address in addresses),
+        *(assign(address, "eth0") for address in addresses),
         *(f"route add {address} dev eth0" for address in gateways),
         *(f"route add default via {address} dev eth0" for address in gateways),
     ]

@@ -17,12 +17,19 @@ PATIENCE_S = 5.0
 
 
 @cache
+def _mounts() -> tuple[Path, ...]:
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return tuple(Path(directory) for _, directory, kind, *_ in map(str.split, lines) if kind == "cgroup2")
+
+
 def cgroup2_mount() -> Path:
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, directory, kind, *_ = line.split()
-        if kind == "cgroup2":
-            return Path(directory)
-    raise KbpfError("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup")
+    if not _mounts():
+        raise KbpfError("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup")
+    return _mounts()[0]
+
+
+def find_cgroups(prefix: str) -> list[Path]:
+    return [cgroup for mount in _mounts() for cgroup in mount.glob(f"{prefix}*")]
 
 
 def join(cgroup: Path, process: int) -> None:

@@ -11,7 +11,7 @@ nodes run side by side on one machine. remains.py removes it all by the tag, als
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbpf.demo.cable import Pair, plug
+from kbpf.demo.cable import Pair, assign, plug
 from kbpf.demo.cgroups import cgroup2_mount
 from kbpf.demo.namespaces import Namespace
 from kbpf.demo.place import Place
@@ -59,7 +59,7 @@ class Network:
 
     def add_addresses(self, *addresses: str) -> None:
         """More addresses of hosts outside the cluster, or of other nodes."""
-        self.namespace.ip(*(f"addr add {address} dev lo" for address in addresses))
+        self.namespace.ip(*(assign(address, "lo") for address in addresses))
 
     def add_pod(self, *addresses: str) -> Pod:
         """A pod of another node."""

@@ -8,18 +8,21 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from kbpf.demo.cgroups import cgroup2_mount, remove_tree
+from kbpf.demo.cgroups import cgroup2_mount, find_cgroups, remove_tree
 from kbpf.demo.namespaces import DIRECTORY, Namespace
 from kbpf.errors import CommandFailed
 
 BPFFS = Path("/sys/fs/bpf")
 
 
-def remains(tag: str) -> list[str]:
-    """What carries this tag now, one path each: namespaces, pins, the cgroup."""
-    cgroup = cgroup2_mount() / tag
-    found = [*DIRECTORY.glob(f"{tag}-*"), *BPFFS.glob(f"{tag}-*"), *([cgroup] if cgroup.exists() else [])]
-    return sorted(str(path) for path in found)
+def remains(prefix: str) -> list[Path]:
+    """Namespaces, pins and cgroups of all tags with this prefix. A tag holds no dash: what follows one is the thing."""
+    found = [*DIRECTORY.glob(f"{prefix}*"), *BPFFS.glob(f"{prefix}*"), *find_cgroups(prefix)]
+    return sorted(found)
+
+
+def tags(prefix: str) -> list[str]:
+    return sorted({path.name.partition("-")[0] for path in remains(prefix)})
 
 
 def remove(tag: str) -> None:

@@ -1,0 +1,116 @@
+"""A running kbpf on a node of the demo or of a test: a process in the node's namespace and cgroup.
+
+It is the product's own entry point, started from outside as an operator would, and it is watched from outside: by its
+health endpoint, by the sync sentences in its log, and by its exit status.
+"""
+
+import http.client
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from kbpf.demo.cgroups import join
+from kbpf.demo.node import Node
+from kbpf.errors import CommandFailed, KbpfError
+
+HEALTHZ_PORT = 10256
+PATIENCE_S = 20.0
+COMMAND = (sys.executable, "-m", "kbpf")
+_SYNC_SENTENCE = re.compile(r" of \d+ services: (\d+) writes")
+
+
+class Proxy:
+    """kbpf with a directory of manifests. Runs from `start()` until `terminate()` or `kill()`, and may start again."""
+
+    def __init__(self, node: Node, manifests: Path, log: Path, *options: str) -> None:
+        self.node, self.manifests, self.log = node, manifests, log
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(
+                    "--manifests", str(self.manifests), "--hostname-override", self.node.name, *self._options
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        join(self.node.cgroup / "host", self._process.pid)
+
+    def wait_until_healthy(self, timeout_s: float = PATIENCE_S) -> None:
+        """Until the first complete sync is done."""
+        deadline = time.monotonic() + timeout_s
+        while self.health() != http.client.OK:
+            self._check(deadline, f"is not healthy after {timeout_s:.0f} s")
+            time.sleep(0.02)
+
+    def wait_for_sync(self, syncs: int, timeout_s: float = PATIENCE_S) -> None:
+        """Until the log tells of more than `syncs` syncs: count them before you cause one."""
+        deadline = time.monotonic() + timeout_s
+        while len(self.syncs()) <= syncs:
+            self._check(deadline, f"has not synced within {timeout_s:.0f} s")
+            time.sleep(0.02)
+
+    def health(self) -> int | None:
+        """The status of /healthz, None while nobody listens."""
+        connection = http.client.HTTPConnection("127.0.0.1", HEALTHZ_PORT, timeout=2)
+        try:
+            with self.node.namespace.entered():
+                connection.connect()
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+    def syncs(self) -> list[int]:
+        """How much each sync so far wrote to the kernel, over all starts of this proxy."""
+        return [int(writes) for writes in _SYNC_SENTENCE.findall(self.log.read_text())]
+
+    def terminate(self) -> int:
+        """SIGTERM: rules and programs stay in place. The exit status; 0 when it was not running."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, as the kernel does when memory runs out."""
+        self._end(signal.SIGKILL)
+
+    def cleanup(self) -> None:
+        """`kbpf cleanup`: remove from the kernel what a proxy left there."""
+        done = subprocess.run(self._command(arguments=("cleanup",)), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CommandFailed("kbpf cleanup", done.returncode, done.stderr)
+
+    def last_words(self) -> str:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return lines[-1] if lines else "no log"
+
+    def _command(self, *options: str, arguments: tuple[str, ...] = ()) -> list[str]:
+        roots = ["--cgroup-root", str(self.node.cgroup), "--bpffs-root", str(self.node.bpffs)]
+        return ["nsenter", f"--net={self.node.namespace.path}", *COMMAND, *arguments, *roots, *options]
+
+    def _check(self, deadline: float, complaint: str) -> None:
+        status = self._process.poll() if self._process else None
+        if status is not None:
+            raise KbpfError(f"kbpf ended with status {status}: {self.last_words()}")
+        if time.monotonic() > deadline:
+            raise KbpfError(f"kbpf {complaint}: {self.last_words()}")
+
+    def _end(self, how: signal.Signals) -> int:
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        process.send_signal(how)
+        try:
+            return process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise KbpfError(f"kbpf did not end within {PATIENCE_S:.0f} s of {how.name}: {self.last_words()}") from None

@@ -1,0 +1,40 @@
+"""What a proxy left on a node, asked from the kernel and not from kbpf: chains, pins, attached programs."""
+
+import ctypes
+import os
+import subprocess
+
+from kbpf.demo.node import Node
+
+TABLES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
+CHAIN_PREFIXES = (":KUBE-", ":KBPF-")
+# connect4/6, sendmsg4/6, recvmsg4/6, getpeername4/6, sock_release: numbers of enum bpf_attach_type.
+ATTACH_TYPES = (10, 11, 14, 15, 19, 20, 29, 30, 34)
+
+
+def traces(node: Node) -> list[str]:
+    """One line each; empty on a node where no proxy ran, and after `kbpf cleanup`."""
+    pins = [f"pin {path}" for path in node.bpffs.rglob("*")]
+    return [*_chains(node), *pins, *_attached(node)]
+
+
+def _chains(node: Node) -> list[str]:
+    found = []
+    for tool in TABLES:
+        rules = subprocess.run(["nsenter", f"--net={node.namespace.path}", tool], capture_output=True, text=True)
+        found += [f"{tool}: {line}" for line in rules.stdout.splitlines() if line.startswith(CHAIN_PREFIXES)]
+    return found
+
+
+def _attached(node: Node) -> list[str]:
+    libbpf = ctypes.CDLL("libbpf.so.1")
+    cgroup = os.open(node.cgroup, os.O_RDONLY)
+    try:
+        counts = {}
+        for attach_type in ATTACH_TYPES:
+            count = ctypes.c_uint32(0)
+            libbpf.bpf_prog_query(cgroup, attach_type, 0, None, None, ctypes.byref(count))
+            counts[attach_type] = count.value
+    finally:
+        os.close(cgroup)
+    return [f"{count} programs attached with type {attach_type}" for attach_type, count in counts.items() if count]
