@@ -5,6 +5,7 @@ KbpfError
 ├── ManifestError            a manifest that cannot be read, with file and line
 ├── DatapathUnavailable      the wished datapath cannot run here, with the reason  exit code 3
 ├── NodeOwnedElsewhere       another service proxy owns this node                  exit code 4
+├── HostError                conntrack, a sysctl or the addresses of this node: could not be read or written
 └── DatapathError            a write to the kernel failed; the sync is retried
     ├── CommandFailed        a child process failed: command, exit status, its own words
     ├── LoadFailed           programs could not be compiled, loaded or attached
@@ -33,6 +34,10 @@ class DatapathUnavailable(KbpfError):
 
 class NodeOwnedElsewhere(KbpfError):
     exit_code = 4
+
+
+class HostError(KbpfError):
+    """The node's own state could not be read or written."""
 
 
 class DatapathError(KbpfError):
