@@ -44,6 +44,34 @@ class ListenAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConntrackSettings:
+    """Connection tracking in the kernel. Zero leaves a value as the system has it."""
+
+    max_per_core: int = 32768
+    """Zero makes `min` mean nothing, too."""
+    min: int = 131072
+    tcp_timeout_established_s: int = 24 * 3600
+    tcp_timeout_close_wait_s: int = 3600
+    tcp_be_liberal: bool = False
+    """False never switches it off."""
+    udp_timeout_s: int = 0
+    udp_timeout_stream_s: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_per_core",
+            "min",
+            "tcp_timeout_established_s",
+            "tcp_timeout_close_wait_s",
+            "udp_timeout_s",
+            "udp_timeout_stream_s",
+        ):
+            if getattr(self, name) < 0:
+                option = name.removesuffix("_s").replace("_", "-")
+                raise UsageError(f"--conntrack-{option}: must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Seconds are floats, CIDRs canonical text; node-port addresses are CIDRs or words, none of them means all."""
 
@@ -66,6 +94,7 @@ class Config:
     sync_period_s: float = 30.0
     min_sync_period_s: float = 1.0
     iptables_backend: IptablesBackend = IptablesBackend.AUTO
+    conntrack: ConntrackSettings = ConntrackSettings()
     healthz_address: ListenAddress | None = ListenAddress("0.0.0.0", 10256)  # noqa: S104  (kube-proxy's default)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""A node in memory: its connection tracking, with the kernel's rules.
+"""A node in memory: its connection tracking and its sysctls, with the kernel's rules.
 
-It passes the contract tests of the real one; tests of what stands above run on it.
+Each fake passes the contract tests of the real one; tests of what stands above run on them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kbpf.errors import HostError
 from kbpf.host.conntrack import UdpEntry
+from kbpf.host.sysctl import Sysctl
 from kbpf.model.address import Family
 
 ADDRESS_BYTES = {Family.IPV4: 4, Family.IPV6: 16}
@@ -36,3 +37,21 @@ class FakeConntrack:
     def _fail(self) -> None:
         if self.failure:
             raise self.failure
+
+
+@dataclass
+class FakeSysctls:
+    """`values` are those that exist, `read_only` those that may not be written; no file appears by writing it."""
+
+    values: dict[Sysctl, int] = field(default_factory=dict)
+    read_only: frozenset[Sysctl] = frozenset()
+
+    def read(self, sysctl: Sysctl) -> int | None:
+        return self.values.get(sysctl)
+
+    def write(self, sysctl: Sysctl, value: int) -> None:
+        if sysctl not in self.values:
+            raise HostError(f"cannot set {sysctl.value} to {value}: No such file or directory")
+        if sysctl in self.read_only:
+            raise HostError(f"cannot set {sysctl.value} to {value}: Permission denied")
+        self.values[sysctl] = value
