@@ -1,12 +1,10 @@
 """The connection tracking table, fake and real: what is listed, and what a deletion takes away."""
 
-import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from kbpf.demo.namespaces import Namespace
 from kbpf.host.conntrack import Conntrack, KernelConntrack, UdpEntry, network_order
 from kbpf.host.fake import FakeConntrack
 from kbpf.model.address import Address, Family
@@ -28,28 +26,22 @@ class Table:
         return sorted(self.conntrack.list_udp(family))
 
 
-def fake_table() -> Iterator[Table]:
+@pytest.fixture(params=["fake", pytest.param("kernel", marks=pytest.mark.root)])
+def table(request: pytest.FixtureRequest) -> Iterator[Table]:
+    if request.param == "fake":
+        yield fake_table()
+        return
+    with request.getfixturevalue("namespace").entered():
+        yield Table(KernelConntrack(), create)
+
+
+def fake_table() -> Table:
     fake = FakeConntrack()
 
     def track(flows: Sequence[TrackedFlow]) -> None:
         fake.entries |= {entry_of(flow) for flow in flows if flow.protocol == socket.IPPROTO_UDP}
 
-    yield Table(fake, track)
-
-
-def kernel_table() -> Iterator[Table]:
-    namespace = Namespace(f"kbpf-ct-{os.getpid()}")
-    namespace.create()
-    try:
-        with namespace.entered():
-            yield Table(KernelConntrack(), create)
-    finally:
-        namespace.delete()
-
-
-@pytest.fixture(params=["fake", pytest.param("kernel", marks=pytest.mark.root)])
-def table(request: pytest.FixtureRequest) -> Iterator[Table]:
-    yield from {"fake": fake_table, "kernel": kernel_table}[request.param]()
+    return Table(fake, track)
 
 
 def seen(entry: UdpEntry) -> tuple[object, ...]:
