@@ -1,0 +1,61 @@
+"""What reading one manifest file gave: values passed from the reader to the catalog."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kbpf.model.events import Kind
+from kbpf.model.objects import EndpointSlice, Node, Service
+from kbpf.model.problem import shown
+
+Object = Service | EndpointSlice | Node
+
+
+class ObjectKey(NamedTuple):
+    """`namespace` is empty for a Node."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind.value} {printable(name)}"
+
+
+class FileName(NamedTuple):
+    """Files sort by the option that named them, then by path: the first file to hold an object wins."""
+
+    order: int
+    path: str
+
+    def __str__(self) -> str:
+        return printable(self.path)
+
+
+class Entry(NamedTuple):
+    line: int
+    object: Object
+
+
+class Remark(NamedTuple):
+    """One line about a place in a file. A notice is no problem: something was skipped that kbpf has no use for."""
+
+    line: int
+    words: str
+    is_notice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`broken` objects were found but cannot be used. `is_partial`: what else the file holds could not be told."""
+
+    objects: Mapping[ObjectKey, Entry] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
+    broken: frozenset[ObjectKey] = frozenset()
+    is_partial: bool = False
+
+
+def printable(text: str) -> str:
+    """A name from outside as it stands in a log line: as it is, unless that would break the line."""
+    return text if text.isprintable() and len(text) <= 300 else shown(text)
