@@ -53,7 +53,7 @@ def create(flows: Sequence[TrackedFlow]) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
         netlink.bind((0, 0))
         for first in range(0, len(flows), BATCH):
-            netlink.send(b"".join(map(_request, flows[first : first + BATCH])))
+            netlink.send(b"".join(map(request, flows[first : first + BATCH])))
             _expect_no_error(netlink)
 
 
@@ -66,7 +66,7 @@ def _expect_no_error(netlink: socket.socket) -> None:
     raise OSError(code, f"creating a conntrack entry: {os.strerror(code)}")
 
 
-def _request(flow: TrackedFlow) -> bytes:
+def request(flow: TrackedFlow) -> bytes:
     original = _tuple(1, flow.client, flow.destination, flow.protocol, flow.client_port, flow.port)
     reply = _tuple(2, flow.reply_source, flow.client, flow.protocol, flow.reply_port, flow.client_port)
     timeout = attribute(7, struct.pack("!I", TIMEOUT_S))

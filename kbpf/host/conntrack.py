@@ -148,10 +148,10 @@ def _has_entries() -> bool:
 def _delete_request(entry: UdpEntry) -> bytes:
     """Names the entry by its tuple, its zone and its id: one that a client has made anew since is another entry."""
     parts = {
-        kind: entry.attributes[start - ATTRIBUTE.size : end]
-        for kind, start, end in attributes(entry.attributes, 0, len(entry.attributes))
+        kind: entry.attributes[start:end] for kind, start, end in attributes(entry.attributes, 0, len(entry.attributes))
     }
     family = socket.AF_INET if len(entry.destination) == 4 else socket.AF_INET6
-    # A request without the tuple would empty the whole table, hence no `get` for it.
-    names = parts[CTA_TUPLE_ORIG] + parts.get(CTA_ZONE, b"") + parts.get(CTA_ID, b"")
+    # A request without the tuple would empty the whole table, so its absence must raise.
+    names = nested(CTA_TUPLE_ORIG, parts[CTA_TUPLE_ORIG])
+    names += b"".join(attribute(kind, parts[kind]) for kind in (CTA_ZONE, CTA_ID) if kind in parts)
     return NETFILTER_HEADER.pack(family, 0, 0) + names
