@@ -45,6 +45,10 @@ class EchoServer:
     def close(self) -> None:
         self._child.close()
 
+    def outlive(self) -> None:
+        """Keep listening when the parent ends; whoever removes the node's cgroup ends it."""
+        self._child.tell("stay")
+
 
 class _Echo:
     """The child's half: sockets in a selector, a callable for each."""
@@ -56,12 +60,15 @@ class _Echo:
             self._listen(listener)
 
     def serve(self) -> None:
-        """Until the parent closes our input."""
+        """Until the parent closes our input; without end when it says a word before."""
         self._selector.register(sys.stdin, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
-                if key.fileobj is sys.stdin:
-                    return
+                if key.data is None:  # our input
+                    if not sys.stdin.readline():
+                        return
+                    self._selector.unregister(sys.stdin)
+                    continue
                 # A caller that went away in the middle of an exchange is its own loss.
                 with contextlib.suppress(OSError):
                     key.data()

@@ -54,7 +54,12 @@ class StreamReport:
 
     attempts: int
     failures: list[Answer]
+    """The first ones; `failed` counts all."""
     backends: dict[str, int]
+
+    @property
+    def failed(self) -> int:
+        return self.attempts - sum(self.backends.values())
 
 
 def spell(address: str, port: int) -> str:

@@ -15,7 +15,7 @@ from kbpf.demo.cable import Pair, assign, plug
 from kbpf.demo.cgroups import cgroup2_mount
 from kbpf.demo.namespaces import Namespace
 from kbpf.demo.place import Place
-from kbpf.demo.remains import BPFFS, mount_bpffs
+from kbpf.demo.remains import BPFFS
 
 POD_GATEWAY = Pair("169.254.1.1", "fe80::1")
 NODE_GATEWAY = Pair("192.168.60.1", "fd60::1")
@@ -116,7 +116,6 @@ class Node:
         return Place(self.namespace.path, str(self.cgroup / "host"))
 
     def create(self) -> None:
-        mount_bpffs()
         for child in ("host", "pods"):
             (self.cgroup / child).mkdir(parents=True)
         self.namespace.create(ROUTER_SYSCTLS)

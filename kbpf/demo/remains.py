@@ -5,12 +5,10 @@ names on the machine are enough.
 """
 
 import shutil
-import subprocess
 from pathlib import Path
 
 from kbpf.demo.cgroups import cgroup2_mount, find_cgroups, remove_tree
 from kbpf.demo.namespaces import DIRECTORY, Namespace
-from kbpf.errors import CommandFailed
 
 BPFFS = Path("/sys/fs/bpf")
 
@@ -32,13 +30,3 @@ def remove(tag: str) -> None:
         shutil.rmtree(pins)
     for namespace in DIRECTORY.glob(f"{tag}-*"):
         Namespace(namespace.name).delete()
-
-
-def mount_bpffs() -> None:
-    """Most distributions mount it at boot; containers often do not."""
-    if BPFFS.is_mount():
-        return
-    command = ["mount", "-t", "bpf", "bpf", str(BPFFS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CommandFailed(" ".join(command), done.returncode, done.stderr)

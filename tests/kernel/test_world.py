@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kbpf.datapath.ebpf.filesystem import ensure_bpffs
 from kbpf.demo.cgroups import join
 from kbpf.demo.client import Client
 from kbpf.demo.exchange import Request
@@ -132,7 +133,7 @@ def test_removing_a_world_ends_its_processes_and_leaves_nothing(tmp_path: Path) 
     try:
         world.create()
         world.pod("10.42.1.10")
-        world.node.bpffs.mkdir()
+        ensure_bpffs(world.node.bpffs)
         sleeper = subprocess.Popen(["sleep", "60"])
         join(world.node.cgroup / "pods", sleeper.pid)
     finally:
@@ -144,7 +145,7 @@ def test_removing_a_world_ends_its_processes_and_leaves_nothing(tmp_path: Path) 
 
 def test_chains_and_pins_that_a_proxy_left_are_found(world: World) -> None:
     assert traces(world.node) == []
-    world.node.bpffs.mkdir()
+    ensure_bpffs(world.node.bpffs)
     (world.node.bpffs / "v1").mkdir()
     subprocess.run(["nsenter", f"--net={world.node.namespace.path}", "iptables", "-N", "KUBE-SERVICES"], check=True)
     assert traces(world.node) == [
