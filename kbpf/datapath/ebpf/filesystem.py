@@ -6,6 +6,8 @@ mounted or not. `probe` only asks; the daemon mounts a missing bpffs with `ensur
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kbpf.errors import LoadFailed
@@ -69,6 +71,17 @@ def find_cgroup2(mounts: Path = Path("/proc/self/mountinfo")) -> Path | None:
         if kind.split(" ")[0] == "cgroup2":
             found.append((len(inner_root), len(mount_point), mount_point))
     return Path(min(found)[2].encode().decode("unicode_escape")) if found else None
+
+
+@contextmanager
+def scratch_cgroup(root: Path, purpose: str) -> Iterator[Path]:
+    """A cgroup below `root` that is gone afterwards; whatever is attached to it goes with it."""
+    path = root / f"kbpf-{purpose}-{os.getpid()}"
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        path.rmdir()
 
 
 def cgroup_id(path: Path) -> int:

@@ -15,6 +15,9 @@ from kbpf.model.address import V4_MAPPED_PREFIX, Family
 
 LAYOUT_VERSION = 1
 
+FIRST_RESERVED_ID = 0xFFFFFF00
+"""From here on, service and backend ids are the self-test's."""
+
 
 class Kind(IntEnum):
     CLUSTER_IP = 1

@@ -21,7 +21,8 @@ def library() -> ctypes.CDLL:
     return ctypes.CDLL(LIBRARY, use_errno=True)
 
 
-def _call(function: str, *arguments: object) -> int:
+def call(function: str, *arguments: object) -> int:
+    """A function of libbpf that answers a negative number on failure."""
     result = int(getattr(library(), function)(*arguments))
     if result < 0:
         number = ctypes.get_errno()
@@ -33,11 +34,11 @@ def _call(function: str, *arguments: object) -> int:
 
 
 def obj_get(path: Path) -> int:
-    return _call("bpf_obj_get", os.fsencode(path))
+    return call("bpf_obj_get", os.fsencode(path))
 
 
 def obj_pin(fd: int, path: Path) -> None:
-    _call("bpf_obj_pin", fd, os.fsencode(path))
+    call("bpf_obj_pin", fd, os.fsencode(path))
 
 
 # ---- what an object is
@@ -99,7 +100,7 @@ class _CgroupLinkInfo(ctypes.Structure):
 
 def _info(fd: int, info: ctypes.Structure) -> None:
     # The kernel fills as much as fits: these structures are the beginnings of its own.
-    _call("bpf_obj_get_info_by_fd", fd, byref(info), byref(c_uint32(sizeof(info))))
+    call("bpf_obj_get_info_by_fd", fd, byref(info), byref(c_uint32(sizeof(info))))
 
 
 def map_info(fd: int) -> MapInfo:
@@ -131,14 +132,14 @@ def _address(buffer: bytearray) -> ctypes.Array[c_char]:
 def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
     value = ctypes.create_string_buffer(value_size)
     try:
-        _call("bpf_map_lookup_elem", fd, key, value)
+        call("bpf_map_lookup_elem", fd, key, value)
     except FileNotFoundError:
         return None
     return value.raw
 
 
 def map_update(fd: int, key: bytes, value: bytes) -> None:
-    _call("bpf_map_update_elem", fd, key, value, c_uint64(BPF_ANY))
+    call("bpf_map_update_elem", fd, key, value, c_uint64(BPF_ANY))
 
 
 class BatchError(OSError):
@@ -150,7 +151,7 @@ class BatchError(OSError):
 def _batch(function: str, fd: int, count: int, *buffers: bytearray) -> None:
     done = c_uint32(count)
     try:
-        _call(function, fd, *map(_address, buffers), byref(done), None)
+        call(function, fd, *map(_address, buffers), byref(done), None)
     except OSError as error:
         failure = BatchError(error.errno, error.strerror, function)
         failure.done = done.value
@@ -183,7 +184,7 @@ def map_lookup_batch(fd: int, position: bytearray | None, key_size: int, value_s
     start = None if position is None else _address(position)
     buffers = (_address(following), _address(keys), _address(values))
     try:
-        _call("bpf_map_lookup_batch", fd, start, *buffers, byref(count), None)
+        call("bpf_map_lookup_batch", fd, start, *buffers, byref(count), None)
     except FileNotFoundError:
         is_last = True
     del start, buffers  # ctypes holds the bytearrays at their size as long as these live
@@ -191,27 +192,27 @@ def map_lookup_batch(fd: int, position: bytearray | None, key_size: int, value_s
 
 
 def possible_cpus() -> int:
-    return _call("libbpf_num_possible_cpus")
+    return call("libbpf_num_possible_cpus")
 
 
 # ---- links
 
 
 def link_create(program_fd: int, cgroup_fd: int, attach_type: int) -> int:
-    return _call("bpf_link_create", program_fd, cgroup_fd, attach_type, None)
+    return call("bpf_link_create", program_fd, cgroup_fd, attach_type, None)
 
 
 def link_update(link_fd: int, program_fd: int) -> None:
     """Replace the program of a link at once: every call meets the old one or the new one."""
-    _call("bpf_link_update", link_fd, program_fd, None)
+    call("bpf_link_update", link_fd, program_fd, None)
 
 
 def link_detach(link_fd: int) -> None:
-    _call("bpf_link_detach", link_fd)
+    call("bpf_link_detach", link_fd)
 
 
 def attached_program_ids(cgroup_fd: int, attach_type: int) -> tuple[int, ...]:
     """The programs of everybody on one hook of one cgroup."""
     flags, count, ids = c_uint32(), c_uint32(256), (c_uint32 * 256)()
-    _call("bpf_prog_query", cgroup_fd, attach_type, 0, byref(flags), ids, byref(count))
+    call("bpf_prog_query", cgroup_fd, attach_type, 0, byref(flags), ids, byref(count))
     return tuple(ids[: count.value])

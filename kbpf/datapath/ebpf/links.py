@@ -67,7 +67,7 @@ def _attach_hook(pin: Path, hook: Hook, program_fd: int, cgroup_fd: int, cgroup:
         return "created"
     with closing(link_fd):
         info = libbpf.link_info(link_fd)
-        if (info.cgroup_id, info.attach_type) != (cgroup_id(cgroup), hook.attach_type):
+        if not _is_on(info, hook, cgroup):
             pin.unlink()
             _create(pin, hook, program_fd, cgroup_fd, cgroup)
             return "created"
@@ -108,18 +108,31 @@ def detach_unpinned(links: list[int]) -> None:
         os.close(link_fd)
 
 
-def is_attached(pins: Pins, cgroup: Path) -> bool:
-    """Does every hook have a link of ours on this very cgroup?"""
-    return all(_is_on(pins.link(hook.name), hook, cgroup) for hook in HOOKS)
+def attached(pins: Pins, cgroup: Path) -> dict[str, int]:
+    """Our programs in force on this very cgroup: their kernel ids by hook name."""
+    found = {}
+    for hook in HOOKS:
+        link_fd = _open_link(pins.link(hook.name))
+        if link_fd is None:
+            continue
+        with closing(link_fd):
+            info = libbpf.link_info(link_fd)
+        if _is_on(info, hook, cgroup):
+            found[hook.name] = info.program_id
+    return found
 
 
-def _is_on(pin: Path, hook: Hook, cgroup: Path) -> bool:
-    link_fd = _open_link(pin)
-    if link_fd is None:
-        return False
-    with closing(link_fd):
-        info = libbpf.link_info(link_fd)
-        return (info.cgroup_id, info.attach_type) == (cgroup_id(cgroup), hook.attach_type)
+def _is_on(info: libbpf.LinkInfo, hook: Hook, cgroup: Path) -> bool:
+    return (info.cgroup_id, info.attach_type) == (cgroup_id(cgroup), hook.attach_type)
+
+
+def program_ids(programs: Path) -> dict[str, int]:
+    """The kernel's ids of pinned programs, to compare with those `attached`."""
+    found = {}
+    for hook in HOOKS:
+        with closing(_open_program(programs / hook.name)) as program_fd:
+            found[hook.name] = libbpf.program_info(program_fd).id
+    return found
 
 
 def detach(folder: Path) -> None:

@@ -54,10 +54,10 @@ def other_programs(pins: Pins, programs: Path) -> Iterator[Path]:
 
 
 def test_attaching_again_changes_nothing(pins: Pins, programs: Path, cgroup: Path, detached: None) -> None:
-    assert not links.is_attached(pins, cgroup)
+    assert not links.attached(pins, cgroup)
     assert links.attach(pins, programs, cgroup).created == ALL
     assert links.attach(pins, programs, cgroup).kept == ALL
-    assert links.is_attached(pins, cgroup)
+    assert links.attached(pins, cgroup) == links.program_ids(programs)
 
 
 def test_other_programs_replace_the_old_ones_in_place(
@@ -74,7 +74,7 @@ def test_a_half_attached_set_is_completed(pins: Pins, programs: Path, cgroup: Pa
     links.attach(pins, programs, cgroup)
     for name in ALL[:4]:
         pins.link(name).unlink()
-    assert not links.is_attached(pins, cgroup)
+    assert tuple(links.attached(pins, cgroup)) == ALL[4:]
     done = links.attach(pins, programs, cgroup)
     assert (done.created, done.kept) == (ALL[:4], ALL[4:])
 
@@ -88,7 +88,7 @@ def test_a_new_cgroup_of_the_same_path_gets_links_of_its_own(
     inner.rmdir()
     inner.mkdir()
     try:
-        assert not links.is_attached(pins, inner)
+        assert not links.attached(pins, inner)
         assert links.attach(pins, programs, inner).created == ALL
         assert len(programs_on(inner)) == 1
         links.detach(pins.links)
