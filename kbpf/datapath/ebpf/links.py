@@ -68,7 +68,7 @@ def _attach_hook(pin: Path, hook: Hook, program_fd: int, cgroup_fd: int, cgroup:
     with closing(link_fd):
         info = libbpf.link_info(link_fd)
         if not _is_on(info, hook, cgroup):
-            pin.unlink()
+            _remove(pin, link_fd)
             _create(pin, hook, program_fd, cgroup_fd, cgroup)
             return "created"
         if info.program_id == libbpf.program_info(program_fd).id:
@@ -141,9 +141,13 @@ def detach(folder: Path) -> None:
         link_fd = _open_link(pin)
         if link_fd is not None:
             with closing(link_fd):
-                # Unpinning alone detaches too, but some time later, from a kernel thread.
-                libbpf.link_detach(link_fd)
-        pin.unlink()
+                _remove(pin, link_fd)
+
+
+def _remove(pin: Path, link_fd: int) -> None:
+    # Unpinning alone detaches too, but some time later, from a kernel thread.
+    libbpf.link_detach(link_fd)
+    pin.unlink(missing_ok=True)
 
 
 def _open_program(pin: Path) -> int:

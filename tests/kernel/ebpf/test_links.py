@@ -73,6 +73,8 @@ def test_other_programs_replace_the_old_ones_in_place(
 def test_a_half_attached_set_is_completed(pins: Pins, programs: Path, cgroup: Path, detached: None) -> None:
     links.attach(pins, programs, cgroup)
     for name in ALL[:4]:
+        with links.closing(libbpf.obj_get(pins.link(name))) as fd:
+            libbpf.link_detach(fd)
         pins.link(name).unlink()
     assert tuple(links.attached(pins, cgroup)) == ALL[4:]
     done = links.attach(pins, programs, cgroup)
