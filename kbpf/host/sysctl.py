@@ -1,7 +1,7 @@
 """Kernel settings that kube-proxy makes at its start: size and time-outs of connection tracking, and route_localnet.
 
-`plan` compares wishes with observed values and is pure; `tune_conntrack` observes, plans and writes. server.py calls
-it, and asks here whether `tcp_be_liberal` is on before it makes the iptables rules.
+`plan` compares wishes with observed values and is pure; `ConntrackTuning` observes, plans and writes. server.py runs
+it; whoever makes the iptables datapath asks here for `is_liberal` and `allow_localnet`.
 """
 
 import os
@@ -74,26 +74,47 @@ class Write(NamedTuple):
     """By the operator. What is merely a default may fail."""
 
 
-def tune_conntrack(wanted: ConntrackSettings, sysctls: Sysctls, cores: int | None = None) -> None:
-    """Make the kernel's connection tracking what the options say; leave it alone where it is not loaded.
+class ConntrackTuning:
+    """Makes the kernel's connection tracking what the options say, once, as soon as it is loaded.
 
-    Raises HostError when a value that was asked for cannot be written. A default that cannot be (a container with a
-    read-only /proc, a network namespace that does not own the table's size) is one line in the log.
+    It is never loaded for this: without any rule of iptables a node does well without. The first rules may load it,
+    hence `run` is called at the start and after each sync.
     """
-    observed = {sysctl: value for sysctl in Sysctl if (value := sysctls.read(sysctl)) is not None}
-    done, refused = [], []
-    for sysctl, value, is_asked_for in plan(wanted, cores or os.cpu_count() or 1, observed):
-        try:
-            sysctls.write(sysctl, value)
-            done.append(f"{sysctl} from {observed[sysctl]} to {value}")
-        except HostError as error:
-            if is_asked_for:
-                raise
-            refused.append(str(error))
-    if done:
-        log.info(f"set {', '.join(done)}")
-    if refused:
-        log.warning(f"left as the system has it: {'; '.join(refused)}")
+
+    def __init__(self, wanted: ConntrackSettings, sysctls: Sysctls, cores: int | None = None) -> None:
+        self._wanted = wanted
+        self._sysctls = sysctls
+        self._cores = cores or os.cpu_count() or 1
+        self._is_done = False
+
+    def run(self) -> None:
+        """Raises HostError when a value that was asked for cannot be written.
+
+        A default that cannot be (a container with a read-only /proc, a network namespace that does not own the table's
+        size) is one line in the log.
+        """
+        if self._is_done or self._sysctls.read(Sysctl.CONNTRACK_MAX) is None:
+            return
+        self._is_done = True
+        observed = {sysctl: value for sysctl in Sysctl if (value := self._sysctls.read(sysctl)) is not None}
+        done, refused = [], []
+        for sysctl, value, is_asked_for in plan(self._wanted, self._cores, observed):
+            try:
+                self._sysctls.write(sysctl, value)
+                done.append(f"{sysctl} from {observed[sysctl]} to {value}")
+            except HostError as error:
+                if is_asked_for:
+                    raise
+                refused.append(str(error))
+        if done:
+            log.info(f"set {', '.join(done)}")
+        if refused:
+            log.warning(f"left as the system has it: {'; '.join(refused)}")
+
+
+def is_liberal(wanted: ConntrackSettings, sysctls: Sysctls) -> bool:
+    """Does, or will, connection tracking let TCP packets outside of the window pass?"""
+    return wanted.tcp_be_liberal or bool(sysctls.read(Sysctl.TCP_BE_LIBERAL))
 
 
 def plan(wanted: ConntrackSettings, cores: int, observed: Mapping[Sysctl, int]) -> tuple[Write, ...]:

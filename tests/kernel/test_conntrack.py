@@ -10,7 +10,7 @@ from kbpf.clock import SystemClock
 from kbpf.config import ConntrackSettings
 from kbpf.host.addresses import local_addresses
 from kbpf.host.conntrack import KernelConntrack
-from kbpf.host.sysctl import KernelSysctls, Sysctl, tune_conntrack
+from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, Sysctl
 from kbpf.host.udp_cleanup import CleanedFlows, UdpCleanup
 from kbpf.model.address import Family
 from kbpf.model.objects import EndpointSlice, Service
@@ -147,7 +147,7 @@ def test_a_namespace_gets_the_time_outs_of_kube_proxy_and_keeps_the_machine_s_ta
     sysctls = KernelSysctls()
     with world.node.namespace.entered():
         size = sysctls.read(Sysctl.CONNTRACK_MAX)
-        tune_conntrack(ConntrackSettings(), sysctls, cores=1 << 10)
+        ConntrackTuning(ConntrackSettings(), sysctls, cores=1 << 10).run()
         assert sysctls.read(Sysctl.TCP_TIMEOUT_ESTABLISHED) == 86400
         assert sysctls.read(Sysctl.TCP_TIMEOUT_CLOSE_WAIT) == 3600
         assert sysctls.read(Sysctl.CONNTRACK_MAX) == size

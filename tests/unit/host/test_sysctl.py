@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from kbpf.config import ConntrackSettings
 from kbpf.errors import HostError, UsageError
 from kbpf.host.fake import FakeSysctls
-from kbpf.host.sysctl import Sysctl, allow_localnet, plan, tune_conntrack
+from kbpf.host.sysctl import ConntrackTuning, Sysctl, allow_localnet, is_liberal, plan
 
 OBSERVED = {
     Sysctl.CONNTRACK_MAX: 65536,
@@ -83,17 +83,29 @@ def test_udp_timeouts_are_written_when_they_are_asked_for():
     assert (writes[Sysctl.UDP_TIMEOUT], writes[Sysctl.UDP_TIMEOUT_STREAM]) == (10, 60)
 
 
-def test_connection_tracking_that_is_not_loaded_is_left_alone():
+def test_connection_tracking_that_is_not_loaded_is_left_alone_until_it_is():
     sysctls = FakeSysctls({Sysctl.ROUTE_LOCALNET: 0})
-    with capture_logs() as logs:
-        tune_conntrack(ConntrackSettings(tcp_be_liberal=True), sysctls, 2)
-    assert (logs, sysctls.values) == ([], {Sysctl.ROUTE_LOCALNET: 0})
+    tuning = ConntrackTuning(ConntrackSettings(), sysctls, 2)
+    tuning.run()
+    assert sysctls.values == {Sysctl.ROUTE_LOCALNET: 0}
+    sysctls.values.update(OBSERVED)
+    tuning.run()
+    assert sysctls.read(Sysctl.TCP_TIMEOUT_CLOSE_WAIT) == 3600
+
+
+def test_what_somebody_else_sets_later_stays():
+    sysctls = FakeSysctls(dict(OBSERVED))
+    tuning = ConntrackTuning(ConntrackSettings(), sysctls, 2)
+    tuning.run()
+    sysctls.write(Sysctl.TCP_TIMEOUT_CLOSE_WAIT, 60)
+    tuning.run()
+    assert sysctls.read(Sysctl.TCP_TIMEOUT_CLOSE_WAIT) == 60
 
 
 def test_what_was_set_is_one_line():
     sysctls = FakeSysctls(dict(OBSERVED))
     with capture_logs() as logs:
-        tune_conntrack(ConntrackSettings(tcp_timeout_established_s=0), sysctls, 2)
+        ConntrackTuning(ConntrackSettings(tcp_timeout_established_s=0), sysctls, 2).run()
     assert [entry["event"] for entry in logs] == [
         "set nf_conntrack_max from 65536 to 131072, hashsize from 16384 to 32768, "
         "nf_conntrack_tcp_timeout_close_wait from 60 to 3600"
@@ -104,7 +116,7 @@ def test_what_was_set_is_one_line():
 def test_defaults_that_cannot_be_written_are_one_line_and_the_rest_is_written():
     sysctls = FakeSysctls(dict(OBSERVED), frozenset({Sysctl.CONNTRACK_MAX, Sysctl.CONNTRACK_BUCKETS}))
     with capture_logs() as logs:
-        tune_conntrack(ConntrackSettings(), sysctls, 2)
+        ConntrackTuning(ConntrackSettings(), sysctls, 2).run()
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
         "left as the system has it: "
         "cannot set /proc/sys/net/netfilter/nf_conntrack_max to 131072: Permission denied; "
@@ -125,25 +137,35 @@ def test_defaults_that_cannot_be_written_are_one_line_and_the_rest_is_written():
 )
 def test_a_value_that_was_asked_for_and_cannot_be_written_stops_the_start(wanted: ConntrackSettings, sysctl: Sysctl):
     with pytest.raises(HostError, match=f"cannot set {sysctl.value} to .*: Permission denied"):
-        tune_conntrack(wanted, FakeSysctls(dict(OBSERVED), frozenset({sysctl})), 2)
+        ConntrackTuning(wanted, FakeSysctls(dict(OBSERVED), frozenset({sysctl})), 2).run()
 
 
 def test_the_hash_size_never_stops_the_start():
     sysctls = FakeSysctls(dict(OBSERVED), frozenset({Sysctl.CONNTRACK_BUCKETS}))
-    tune_conntrack(ConntrackSettings(min=200000), sysctls, 2)
+    ConntrackTuning(ConntrackSettings(min=200000), sysctls, 2).run()
     assert sysctls.read(Sysctl.CONNTRACK_MAX) == 200000
 
 
 def test_a_read_only_value_that_is_right_already_says_nothing():
     sysctls = FakeSysctls({Sysctl.CONNTRACK_MAX: 262144}, frozenset(Sysctl))
     with capture_logs() as logs:
-        tune_conntrack(ConntrackSettings(max_per_core=65536), sysctls, 2)
+        ConntrackTuning(ConntrackSettings(max_per_core=65536), sysctls, 2).run()
     assert logs == []
 
 
 def test_negative_settings_name_their_option():
     with pytest.raises(UsageError, match="--conntrack-udp-timeout-stream: must not be negative"):
         ConntrackSettings(udp_timeout_stream_s=-1)
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "observed", "liberal"), [(False, 0, False), (False, 1, True), (True, 0, True), (True, None, True)]
+)
+def test_tracking_is_liberal_when_the_system_has_it_so_or_the_options_ask_for_it(
+    asked_for: bool, observed: int | None, liberal: bool
+):
+    sysctls = FakeSysctls({} if observed is None else {Sysctl.TCP_BE_LIBERAL: observed})
+    assert is_liberal(ConntrackSettings(tcp_be_liberal=asked_for), sysctls) is liberal
 
 
 def test_localhost_node_ports_switch_route_localnet_on():
