@@ -36,6 +36,9 @@ test-unit: setup ## what needs no root and no network (seconds)
 test-kernel: setup ## real namespaces, sockets, programs and rules (root)
 	$(PYTEST) -m root --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
+bpf: setup ## compile the programs, load them, and let the kernel verify each (root)
+	$(PYTEST) tests/kernel/ebpf/test_loading.py
+
 golden: setup ## rewrite the golden files from what the code renders now
 	$(PYTEST) -m 'not root' --ignore=tests/bench --update-golden
 
