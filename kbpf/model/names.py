@@ -12,7 +12,10 @@ class Protocol(Enum):
     @property
     def number(self) -> int:
         """IANA protocol number."""
-        return {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}[self]
+        return _PROTOCOL_NUMBERS[self]
+
+
+_PROTOCOL_NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
 
 
 class ServiceName(NamedTuple):
