@@ -109,6 +109,10 @@ class FrontendValue(NamedTuple):
     external_view: int
     external_verdict: int
 
+    @property
+    def views(self) -> tuple[int, int]:
+        return self.internal_view, self.external_view
+
 
 class ServiceKey(NamedTuple):
     id: int

@@ -31,7 +31,7 @@ class Layout(Generic[Row]):
     def __init__(self, struct_name: str, row: type[Row], members: str) -> None:
         self.struct_name = struct_name
         self.members = tuple(_members(members))
-        self._row = row
+        self.row = row
         # "=": no implicit padding, so a C struct that has some fails the layout test.
         self._struct = struct.Struct("=" + "".join(member.split(":")[1] for member in members.split()))
         self.size = self._struct.size
@@ -50,7 +50,7 @@ class Layout(Generic[Row]):
         return [self._make(fields) for fields in self._struct.iter_unpack(packed)]
 
     def _make(self, fields: tuple[Any, ...]) -> Row:
-        return self._row(*self._swap_ports(fields))
+        return self.row(*self._swap_ports(fields))
 
     def _swap_ports(self, fields: tuple[Any, ...]) -> tuple[Any, ...]:
         """Ports are in network order in a map and in host order in a row; the swap is its own inverse."""

@@ -1,0 +1,122 @@
+"""Rows as text and back: sorted, one row a line, addresses and numbers by the names that people know.
+
+    backends id=7 -> address=10.42.1.5 port=8080 protocol=TCP
+
+A value repeats fields of its key; they are printed only where the two differ, which no program would trust.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum, IntFlag
+from functools import partial
+from typing import Any, NamedTuple
+
+from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf.rows import SYNCED_MAPS, AnySpec, Rows
+from kbpf.model.address import packed, parse_address, unpacked
+
+ARROW = " -> "
+
+
+class Protocol(IntEnum):
+    """The kernel's numbers; a row may hold any other one as well."""
+
+    TCP = 6
+    UDP = 17
+    SCTP = 132
+
+
+class Words(NamedTuple):
+    """How one field is written and read."""
+
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
+
+
+def _name(numbers: type[IntEnum], number: int) -> str:
+    return numbers(number).name if number in numbers._value2member_map_ else str(number)
+
+
+def _number(numbers: type[IntEnum], word: str) -> int:
+    return int(word) if word.isdigit() else numbers[word].value
+
+
+def _flag_names(flags: type[IntFlag], number: int) -> str:
+    names = "|".join(flag.name or "" for flag in flags if flag & number)
+    return names if names and number == sum(flag for flag in flags if flag & number) else str(number)
+
+
+def _flags(flags: type[IntFlag], word: str) -> int:
+    return int(word) if word.isdigit() else sum(flags[name] for name in word.split("|"))
+
+
+def _enumeration(numbers: type[IntEnum]) -> Words:
+    return Words(partial(_name, numbers), partial(_number, numbers))
+
+
+_ADDRESS = Words(unpacked, lambda word: packed(parse_address(word)))
+_PLAIN = Words(str, int)
+_WORDS = {
+    "address": _ADDRESS,
+    "client": _ADDRESS,
+    "protocol": _enumeration(Protocol),
+    "kind": _enumeration(layout.Kind),
+    "defer_reason": _enumeration(layout.DeferReason),
+    "view": _enumeration(layout.View),
+    "internal_view": _enumeration(layout.View),
+    "external_view": _enumeration(layout.View),
+    "internal_verdict": _enumeration(layout.Verdict),
+    "external_verdict": _enumeration(layout.Verdict),
+}
+_FLAGS = {layout.FRONTENDS.name: layout.FrontendFlag, layout.LOCAL_ADDR.name: layout.LocalFlag}
+
+
+def _words(spec: AnySpec, field: str) -> Words:
+    if field == "flags":
+        return Words(partial(_flag_names, _FLAGS[spec.name]), partial(_flags, _FLAGS[spec.name]))
+    return _WORDS.get(field, _PLAIN)
+
+
+def _fields(spec: AnySpec, row: Any) -> str:
+    return " ".join(f"{field}={_words(spec, field).write(content)}" for field, content in row._asdict().items())
+
+
+def key_line(spec: AnySpec, key: Any) -> str:
+    return f"{spec.name} {_fields(spec, key)}"
+
+
+def row_line(spec: AnySpec, key: Any, value: Any) -> str:
+    known = key._asdict()
+    told = {name: content for name, content in value._asdict().items() if known.get(name) != content}
+    words = " ".join(f"{name}={_words(spec, name).write(content)}" for name, content in told.items())
+    return key_line(spec, key) + ARROW + words
+
+
+def dump(rows: Rows) -> str:
+    lines = [row_line(spec, key, held[key]) for spec, held in rows for key in sorted(held)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def parse(text: str) -> Rows:
+    """The inverse of `dump`. Raises ValueError with the line that is none."""
+    rows = Rows()
+    specs = {spec.name: spec for spec in SYNCED_MAPS}
+    for line in text.splitlines():
+        try:
+            name, _, fields = line.partition(" ")
+            spec = specs[name]
+            key_words, _, value_words = fields.partition(ARROW.rstrip())
+            key = _read(spec, key_words)
+            rows.of(spec)[spec.key.row(**key)] = spec.value.row(**_value(spec, key, _read(spec, value_words)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a row of a map: {line!r}") from error
+    return rows
+
+
+def _read(spec: AnySpec, words: str) -> dict[str, Any]:
+    pairs = (word.split("=", 1) for word in words.split())
+    return {name: _words(spec, name).read(content) for name, content in pairs}
+
+
+def _value(spec: AnySpec, key: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    repeated = {name: content for name, content in key.items() if name in spec.value.row._fields}
+    return repeated | told
