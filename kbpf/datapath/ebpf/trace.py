@@ -1,0 +1,106 @@
+"""Walks a flow through the rows of the maps, step by step as `bpf/lb.h` does: what would a socket hook answer?
+
+Pure. Tests compare it with the reference model, `kbpf explain` shows it. A choice is the set of what may be chosen:
+chance, affinity and remembered choices stay within it.
+"""
+
+from typing import NamedTuple
+
+from kbpf.datapath.ebpf.layout import (
+    NODE_PORT_ADDRESS,
+    BackendKey,
+    DeferReason,
+    FrontendFlag,
+    FrontendKey,
+    FrontendValue,
+    Kind,
+    LocalAddrKey,
+    LocalAddrValue,
+    LocalFlag,
+    Reason,
+    ServiceKey,
+    ServiceValue,
+    SlotKey,
+    View,
+)
+from kbpf.datapath.ebpf.layout import Verdict as EmptyVerdict
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.model.address import Address, family_of, packed, unpacked
+from kbpf.model.flow import DROP, PASS, REJECT, Action, Flow, Origin, Verdict
+from kbpf.model.names import Protocol
+from kbpf.model.table import Backend
+
+
+class Trace(NamedTuple):
+    """`reason` is the hook's own word for how the call left it, None when no hook sees the flow.
+
+    `defer_reason` says that the frontend is iptables' to treat: what happens to the flow is told by the residue.
+    """
+
+    verdict: Verdict
+    reason: Reason | None = None
+    defer_reason: DeferReason | None = None
+
+
+def trace(rows: Rows, flow: Flow) -> Trace:
+    """What the hooks do with a call of a socket on this node. Their backends do not say whether they are local."""
+    if flow.origin is Origin.OUTSIDE:
+        return Trace(PASS)
+    if flow.protocol not in (Protocol.TCP, Protocol.UDP):
+        return Trace(PASS, Reason.OTHER_PROTOCOL)
+    found = _find_frontend(rows, flow)
+    if isinstance(found, Reason):
+        return Trace(PASS, found)
+    if found.flags & FrontendFlag.DEFER:
+        return Trace(PASS, Reason.DEFERRED, DeferReason(found.defer_reason))
+    return _select(rows, found)
+
+
+def _find_frontend(rows: Rows, flow: Flow) -> FrontendValue | Reason:
+    key = FrontendKey(packed(flow.destination), flow.port, flow.protocol.number)
+    frontend, local = _read_frontend(rows, key), _local_address(rows, flow.destination)
+    if frontend is not None:
+        is_hidden = frontend.kind == Kind.CLUSTER_IP and local is not None
+        return Reason.LOCAL_ADDRESS if is_hidden else frontend
+    if local is None or not local.flags & LocalFlag.NODE_PORT:
+        return Reason.NOT_A_FRONTEND
+    if local.flags & LocalFlag.LOOPBACK and flow.origin is not Origin.HOST:
+        return Reason.NOT_A_FRONTEND
+    node_port = key._replace(address=NODE_PORT_ADDRESS[family_of(flow.destination)])
+    return _read_frontend(rows, node_port) or Reason.NOT_A_FRONTEND
+
+
+def _read_frontend(rows: Rows, key: FrontendKey) -> FrontendValue | None:
+    frontend = rows.frontends.get(key)
+    return frontend if frontend is not None and frontend[:3] == key else None
+
+
+def _local_address(rows: Rows, address: Address) -> LocalAddrValue | None:
+    # The map holds one address for all of 127.0.0.0/8.
+    looked_up = Address("127.0.0.1") if address.startswith("127.") else address
+    return rows.local_addr.get(LocalAddrKey(packed(looked_up)))
+
+
+def _select(rows: Rows, frontend: FrontendValue) -> Trace:
+    service = rows.services.get(ServiceKey(frontend.service_id))
+    if service is None or service.id != frontend.service_id:
+        return Trace(PASS, Reason.NO_SERVICE)
+    count = service.n_local if frontend.internal_view == View.LOCAL else service.n_cluster
+    if not count:
+        if frontend.internal_verdict == EmptyVerdict.DROP:
+            return Trace(DROP, Reason.DROP_PASSED)
+        return Trace(REJECT, Reason.REJECTED)
+    backends = [_read_slot(rows, service, frontend, position) for position in range(count)]
+    chosen = frozenset(backend for backend in backends if backend is not None)
+    # One call in `count` would find nothing: as good as none for whoever tests.
+    return Trace(PASS, Reason.NO_BACKEND) if None in backends else Trace(Verdict(Action.FORWARD, chosen), Reason.CHOSEN)
+
+
+def _read_slot(rows: Rows, service: ServiceValue, frontend: FrontendValue, position: int) -> Backend | None:
+    slot = rows.slots.get(SlotKey(service.id, service.generation, frontend.internal_view, position))
+    if slot is None or slot[1:] != (service.id, service.generation):
+        return None
+    backend = rows.backends.get(BackendKey(slot.backend_id))
+    if backend is None or backend.id != slot.backend_id or backend.protocol != frontend.protocol:
+        return None
+    return Backend(unpacked(backend.address), backend.port)
