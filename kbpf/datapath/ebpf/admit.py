@@ -1,0 +1,98 @@
+"""Lets a service port into the maps: room for all of its rows, ids, and a generation. Called by `installed`.
+
+Whole or not at all: what does not fit is refused with the reason, before anything is given or written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, frontend_rows
+from kbpf.datapath.ebpf.ids import Ids
+from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS, DeferReason
+from kbpf.datapath.ebpf.room import Room
+from kbpf.model.table import Frontend, ResolvedPort
+
+VIEW_LIMIT = 2**16 - 1
+"""The counts of a service row and the position of a slot are 16-bit numbers."""
+
+Frontends = tuple[Frontend, ...]
+Reasons = Mapping[Frontend, DeferReason]
+Lists = tuple[tuple[int | None, ...], ...]
+"""Backend ids: the cluster list and the local list. None: it has no id yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`before` is always what the maps hold of the service port: it keeps its id, and its generation with its lists."""
+
+    ids: Ids
+    room: Room
+    generations: Mapping[int, int]
+    """By service id, the newest generation that any row names, where that is not the generation in force."""
+
+    def serve(self, port: ResolvedPort, frontends: Frontends, reasons: Reasons, before: Encoded) -> Encoded | Refusal:
+        crowd = max(len(port.cluster), len(port.local))
+        if crowd > VIEW_LIMIT:
+            return Refusal(f"{crowd} backends, more than {VIEW_LIMIT}")
+        rows = frontend_rows(port, frontends, reasons, before.service_id)
+        addresses = backend_addresses(port, port.cluster), backend_addresses(port, port.local)
+        lists = tuple(tuple(map(self.ids.find, view)) for view in addresses)
+        if lists != before.lists and _changes_views(before, rows):
+            before = Encoded(before.frontends)
+        new = {address for view in addresses for address in view if self.ids.find(address) is None}
+        lacking = self.room.take(_need(rows, lists, len(new), before))
+        if lacking is not None:
+            return Refusal(lacking)
+        if not before.service_id:
+            before = replace(before, service_id=self.ids.new_service())
+            rows = frontend_rows(port, frontends, reasons, before.service_id)
+        cluster, local = (tuple(map(self.ids.backend, view)) for view in addresses)
+        generation = self._generation((cluster, local), before)
+        return Encoded(rows, before.service_id, generation, cluster, local, port.affinity_timeout_s)
+
+    def defer(self, port: ResolvedPort, frontends: Frontends, reasons: Reasons, before: Encoded) -> Encoded:
+        """Nothing but "leave alone"; without room even for that nothing, and the programs find no frontend there."""
+        rows = frontend_rows(port, frontends, reasons, service_id=0)
+        lacking = self.room.take({FRONTENDS.name: _new_frontends(rows, before)})
+        return Encoded(rows if lacking is None else ())
+
+    def _generation(self, lists: Lists, before: Encoded) -> int:
+        if before.generation and lists == before.lists:
+            return before.generation
+        return self.generations.get(before.service_id, before.generation) + 1
+
+
+def _changes_views(before: Encoded, rows: FrontendRows) -> bool:
+    """Do frontends go to the other list?
+
+    When that list changes too, no single row can switch both, and a call in between would get a list that was never
+    meant for it. So the port gets a service of its own beside the old one, complete before its frontends lead there.
+    By kind, not by key: a frontend that the port gives up must not change lists while it is still there either.
+    """
+    views = {value.kind: value.views for _, value in before.frontends if value.service_id}
+    return any(views.get(value.kind, value.views) != value.views for _, value in rows)
+
+
+def _need(rows: FrontendRows, lists: Lists, new_backends: int, before: Encoded) -> dict[str, int]:
+    """New entries by map, beside those of the old generation."""
+    joining = 0
+    for view, old in zip(lists, before.lists, strict=True):
+        there = frozenset(old)
+        joining += sum(backend not in there for backend in view)
+    return {
+        FRONTENDS.name: _new_frontends(rows, before),
+        SERVICES.name: 0 if before.service_id else 1,
+        SLOTS.name: 0 if lists == before.lists else sum(map(len, lists)),
+        MEMBERSHIP.name: joining,
+        BACKENDS.name: new_backends,
+    }
+
+
+def _new_frontends(rows: FrontendRows, before: Encoded) -> int:
+    there = {key for key, _ in before.frontends}
+    return sum(key not in there for key, _ in rows)

@@ -1,0 +1,98 @@
+"""Takes over what the maps hold: ids, generations and lists, as an earlier process left them, halfway or whole.
+
+The maps hold no names. A service port is recognised by its frontends, a backend by its address, port and protocol.
+What contradicts itself is not taken over; the full plan that follows rewrites or sweeps it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from kbpf.datapath.ebpf.defer import DeferSettings
+from kbpf.datapath.ebpf.encode import OPEN_END, UNREADABLE, Encoded, frontend_key
+from kbpf.datapath.ebpf.ids import BackendAddress, Ids
+from kbpf.datapath.ebpf.installed import Installed
+from kbpf.datapath.ebpf.layout import (
+    ConfigValue,
+    FrontendFlag,
+    FrontendKey,
+    FrontendValue,
+    IndexKey,
+    ServiceKey,
+    ServiceValue,
+    SlotKey,
+    View,
+)
+from kbpf.datapath.ebpf.rows import AnySpec, Rows
+from kbpf.model.table import ServiceTable
+
+CONFIG_KEY = IndexKey(0)
+NO_CONFIG = ConfigValue(0, 0, 0)
+
+FrontendRow = tuple[FrontendKey, FrontendValue]
+
+
+def adopt(
+    rows: Rows, table: ServiceTable, specs: Sequence[AnySpec], settings: DeferSettings, given: Ids | None = None
+) -> Installed:
+    """What `rows` say of the service ports in `table`. `given`: what this process remembers of ids, if it does."""
+    installed = Installed(_ids(rows, given or Ids()), specs, settings)
+    installed.generations = _newest_generations(rows)
+    claimed = {0}
+    for port in table:
+        keys = [frontend_key(port, frontend) for frontend in table.owned_frontends(port)]
+        found = [(key, rows.frontends[key]) for key in keys if key in rows.frontends]
+        service = next((each for each in _services(found, rows) if each.id not in claimed), None)
+        if service is None:
+            installed.adopt(port, Encoded(tuple(found)))
+            continue
+        claimed.add(service.id)
+        cluster, local = (_backends(service, view, rows, installed.ids) for view in (View.CLUSTER, View.LOCAL))
+        timeout_s = service.affinity_timeout_s
+        installed.adopt(port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s))
+    installed.used.clear()
+    installed.used.update({spec.name: len(held) for spec, held in rows})
+    return installed
+
+
+def _ids(rows: Rows, given: Ids) -> Ids:
+    services = [key.id for key, value in rows.services.items() if value.id == key.id]
+    backends = {key.id: value for key, value in rows.backends.items() if value.id == key.id}
+    config = rows.config.get(CONFIG_KEY, NO_CONFIG)
+    # The rows as well: the ids must not begin anew when somebody emptied the config map.
+    ids = Ids(
+        max(config.next_service_id, given.next_service, max(services, default=0) + 1),
+        max(config.next_backend_id, given.next_backend, max(backends, default=0) + 1),
+    )
+    for number in sorted(backends):
+        ids.adopt_backend(number, BackendAddress(*backends[number][:3]))
+    return ids
+
+
+def _newest_generations(rows: Rows) -> dict[int, int]:
+    """A generation that was half written is never written into again: nobody knows what else it holds."""
+    newest = {key.id: value.generation for key, value in rows.services.items()}
+    for slot in rows.slots:
+        newest[slot.service_id] = max(newest.get(slot.service_id, 0), slot.generation)
+    for key, member in rows.membership.items():
+        last = member.first_generation if member.last_generation == OPEN_END else member.last_generation
+        newest[key.service_id] = max(newest.get(key.service_id, 0), member.first_generation, last)
+    return newest
+
+
+def _services(found: list[FrontendRow], rows: Rows) -> Iterator[ServiceValue]:
+    """The services that these frontends lead to, where key and value agree at each step."""
+    for key, frontend in found:
+        service = rows.services.get(ServiceKey(frontend.service_id))
+        is_served = frontend[:3] == key and not frontend.flags & FrontendFlag.DEFER
+        if is_served and service is not None and service.id == frontend.service_id:
+            yield service
+
+
+def _backends(service: ServiceValue, view: View, rows: Rows, ids: Ids) -> tuple[int, ...]:
+    count = service.n_local if view is View.LOCAL else service.n_cluster
+    slots = (rows.slots.get(SlotKey(service.id, service.generation, view, position)) for position in range(count))
+    return tuple(
+        slot.backend_id
+        if slot is not None and slot[1:] == (service.id, service.generation) and ids.is_backend(slot.backend_id)
+        else UNREADABLE
+        for slot in slots
+    )

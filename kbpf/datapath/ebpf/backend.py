@@ -1,0 +1,210 @@
+"""The eBPF datapath: keeps the pinned maps in step with the ServiceTable and puts the programs in force.
+
+    prepare     load if needed, observe, decide: the plan, and what is left to iptables
+    commit      carry it out, then attach the hooks
+
+`sync` is both. Only full syncs read the maps; a partial one knows what it wrote. After a failure nothing is known, and
+the next sync is a full one.
+"""
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kbpf.clock import Clock
+from kbpf.datapath.ebpf import store, text
+from kbpf.datapath.ebpf.adopt import CONFIG_KEY, adopt
+from kbpf.datapath.ebpf.defer import DeferSettings, residue
+from kbpf.datapath.ebpf.installed import Change, Installed
+from kbpf.datapath.ebpf.layout import (
+    AFFINITY,
+    AffinityKey,
+    AffinityValue,
+    ConfigValue,
+    LocalAddrKey,
+    LocalAddrValue,
+    LocalFlag,
+)
+from kbpf.datapath.ebpf.plan import Plan, plan
+from kbpf.datapath.ebpf.rows import AnySpec, Rows
+from kbpf.datapath.ebpf.store import MapSet
+from kbpf.datapath.interface import Support, SyncReport
+from kbpf.model.address import Address, packed
+from kbpf.model.names import ServiceName
+from kbpf.model.table import ResolvedPort, ServiceTable
+
+
+class Programs(Protocol):
+    """The programs, their pins and hooks: all that is no row in a map. `programs` has the real one."""
+
+    @property
+    def specs(self) -> Sequence[AnySpec]:
+        """The maps with their sizes."""
+        ...
+
+    def probe(self) -> Support: ...
+
+    def load(self) -> MapSet:
+        """Have programs and maps in the kernel, in force or not, and open the maps. Raises LoadFailed."""
+        ...
+
+    def open(self) -> MapSet | None:
+        """The maps, if they exist; loads nothing."""
+        ...
+
+    def attach(self) -> int:
+        """Put the programs in force where they are not, after a self-test; returns how many hooks that changed."""
+        ...
+
+    def is_attached(self) -> bool: ...
+
+    def remove(self) -> None:
+        """Detach and unpin everything. Nothing there is no error."""
+        ...
+
+
+class Difference(NamedTuple):
+    """What the maps hold and must hold, as far as a sync looks, and the memory of what they then hold."""
+
+    known: Rows
+    wanted: Rows
+    installed: Installed
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the maps hold: the service ports, and the rows of no service (config, local addresses)."""
+
+    installed: Installed
+    node: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A sync that is decided and not yet carried out; `memory` is true once it is."""
+
+    plan: Plan
+    maps: MapSet
+    memory: Memory
+    full: bool
+    services: int
+    started: float
+
+
+class EbpfDatapath:
+    name = "ebpf"
+
+    def __init__(
+        self,
+        programs: Programs,
+        settings: DeferSettings,
+        local_addresses: Callable[[], frozenset[Address]],
+        host_netns_cookie: int,
+        clock: Clock,
+    ) -> None:
+        """`host_netns_cookie`: the namespace whose sockets are the node's own; 0 for the kernel's first."""
+        self._programs = programs
+        self._settings = self._deferral = settings
+        self._local_addresses = local_addresses
+        self._host_netns_cookie = host_netns_cookie
+        self._clock = clock
+        self._maps: MapSet | None = None
+        self._memory: Memory | None = None
+        self._table: ServiceTable | None = None
+
+    def probe(self) -> Support:
+        return self._programs.probe()
+
+    def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        return self.commit(self.prepare(table, dirty, full=full))
+
+    def prepare(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> Prepared:
+        """Decide what to write, write nothing. Until `commit` has done it, nothing is known about the maps."""
+        started = self._clock.monotonic()
+        self._table = table
+        memory, self._memory = self._memory, None
+        if full or memory is None or self._maps is None:
+            full, services = True, len(table.services)
+            self._maps = maps = self._open()
+            difference = self._full_difference(maps, table, memory)
+        else:
+            services, maps = len(dirty), self._maps
+            difference = _partial_difference(maps, memory, table, dirty)
+        known, wanted, installed = difference
+        self._deferral = installed.settings
+        wanted.config = {CONFIG_KEY: ConfigValue(self._host_netns_cookie, *installed.ids.to_come)}
+        wanted.local_addr = {LocalAddrKey(packed(each)): _local_value(each) for each in self._local_addresses()}
+        node = Rows(config=wanted.config, local_addr=wanted.local_addr)
+        return Prepared(plan(known, wanted), maps, Memory(installed, node), full, services, started)
+
+    def commit(self, prepared: Prepared) -> SyncReport:
+        store.apply(prepared.plan, prepared.maps)
+        hooks = self._programs.attach() if prepared.full or not self._programs.is_attached() else 0
+        self._memory = prepared.memory
+        installed = prepared.memory.installed
+        return SyncReport(
+            self.name,
+            prepared.full,
+            prepared.services,
+            prepared.plan.writes + hooks,
+            self._clock.monotonic() - prepared.started,
+            installed.deferred,
+            installed.warnings,
+        )
+
+    def residue(self, port: ResolvedPort) -> ResolvedPort | None:
+        """The part of a service port that is left to iptables, as far as the last `prepare` knew; None: nothing."""
+        frontends = port.frontends if self._table is None else self._table.owned_frontends(port)
+        return residue(port, frontends, self._deferral)
+
+    def dump(self) -> str:
+        maps = self._maps or self._programs.open()
+        return text.dump(store.observe(maps)) if maps is not None else ""
+
+    def cleanup(self) -> None:
+        self._close()
+        self._programs.remove()
+
+    def _open(self) -> MapSet:
+        # Anew for each full sync: pins may have been replaced behind our back.
+        self._close()
+        return self._programs.load()
+
+    def _close(self) -> None:
+        if self._maps is not None:
+            self._maps.close()
+        self._maps = self._memory = None
+
+    def _full_difference(self, maps: MapSet, table: ServiceTable, memory: Memory | None) -> Difference:
+        observed = store.observe(maps)
+        given = memory.installed.ids if memory else None
+        installed = adopt(observed, table, self._programs.specs, self._settings, given)
+        installed.change(table, table.services)
+        wanted = installed.everything()
+        alive = {key.id for key in wanted.services}
+        observed.affinity = {key: row for key, row in observed.affinity.items() if key.service_id not in alive}
+        return Difference(observed, wanted, installed)
+
+
+def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty: Set[ServiceName]) -> Difference:
+    change = memory.installed.change(table, dirty)
+    known = change.known
+    known.config, known.local_addr = memory.node.config, memory.node.local_addr
+    known.affinity = _affinity_of_gone(maps, change)
+    return Difference(known, change.wanted, memory.installed)
+
+
+def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, AffinityValue]:
+    """Rows that clients of removed services left.
+
+    Those of a removed backend stay: membership makes them void, and a program may be writing a new choice into one.
+    """
+    gone = {each.service_id for each in change.before if each.affinity_timeout_s}
+    gone -= {each.service_id for each in change.after}
+    rows = store.open_map(maps, AFFINITY).entries() if gone else {}
+    return {key: row for key, row in rows.items() if key.service_id in gone}
+
+
+def _local_value(address: Address) -> LocalAddrValue:
+    is_loopback = address.startswith("127.") or address == "::1"
+    return LocalAddrValue(LocalFlag.LOOPBACK.value if is_loopback else 0)

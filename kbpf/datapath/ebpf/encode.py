@@ -1,0 +1,154 @@
+"""From a decided service port to the rows of the maps, given its ids and generation. Pure; decides nothing.
+
+`Encoded` is the short form that the daemon remembers for each service port; its rows follow from it. `installed` makes
+one for every service port it is shown, and `plan` turns the difference of the rows into writes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf.ids import BackendAddress
+from kbpf.datapath.ebpf.layout import (
+    DeferReason,
+    FrontendFlag,
+    FrontendKey,
+    FrontendValue,
+    Kind,
+    MembershipKey,
+    MembershipValue,
+    ServiceKey,
+    ServiceValue,
+    SlotKey,
+    SlotValue,
+)
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.model.address import packed
+from kbpf.model.table import Backend, Frontend, FrontendKind, Outcome, ResolvedPort, Target, View
+
+OPEN_END = 2**32 - 1
+"""The last generation of who is a member until further notice: no write when others come or go."""
+
+UNREADABLE = 0
+
+FrontendRows = tuple[tuple[FrontendKey, FrontendValue], ...]
+
+_KINDS = {
+    FrontendKind.CLUSTER_IP: Kind.CLUSTER_IP.value,
+    FrontendKind.NODE_PORT: Kind.NODE_PORT.value,
+    FrontendKind.EXTERNAL_IP: Kind.EXTERNAL_IP.value,
+    FrontendKind.LOAD_BALANCER_IP: Kind.LOAD_BALANCER_IP.value,
+}
+_VIEWS = {View.CLUSTER: layout.View.CLUSTER.value, View.LOCAL: layout.View.LOCAL.value}
+# Whoever forwards has backends, and the verdict is not looked at.
+_VERDICTS = {
+    Outcome.FORWARD: layout.Verdict.REJECT.value,
+    Outcome.REJECT: layout.Verdict.REJECT.value,
+    Outcome.DROP: layout.Verdict.DROP.value,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One service port in one family as the maps hold it. Service id 0: all its frontends are deferred."""
+
+    frontends: FrontendRows = ()
+    service_id: int = 0
+    generation: int = 0
+    cluster: tuple[int, ...] = ()
+    """Backend ids in the order of the slots; UNREADABLE where `adopt` found none, so that the list is written anew."""
+    local: tuple[int, ...] = ()
+    affinity_timeout_s: int = 0
+
+    @property
+    def lists(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.cluster, self.local
+
+    @property
+    def backends(self) -> frozenset[int]:
+        return frozenset(self.cluster + self.local) - {UNREADABLE}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many rows it has, by map."""
+        slots = len(self.cluster) + len(self.local)
+        return {
+            layout.FRONTENDS.name: len(self.frontends),
+            layout.SERVICES.name: 1 if self.service_id else 0,
+            layout.SLOTS.name: slots,
+            layout.MEMBERSHIP.name: slots,
+        }
+
+    def add_to(self, rows: Rows) -> None:
+        rows.frontends.update(self.frontends)
+        if not self.service_id:
+            return
+        rows.services[ServiceKey(self.service_id)] = ServiceValue(
+            self.generation, len(self.cluster), len(self.local), self.service_id, self.affinity_timeout_s
+        )
+        rows.slots.update(self._slots())
+        rows.membership.update(self._membership())
+
+    def _slots(self) -> Iterator[tuple[SlotKey, SlotValue]]:
+        service_id, generation = self.service_id, self.generation
+        for view, backends in enumerate(self.lists):
+            for position, backend in enumerate(backends):
+                yield SlotKey(service_id, generation, view, position), SlotValue(backend, service_id, generation)
+
+    def _membership(self) -> Iterator[tuple[MembershipKey, MembershipValue]]:
+        service_id, generation = self.service_id, self.generation
+        for view, backends in enumerate(self.lists):
+            for backend in backends:
+                yield (
+                    MembershipKey(service_id, backend, view),
+                    MembershipValue(generation, OPEN_END, service_id, backend),
+                )
+
+
+def frontend_rows(
+    port: ResolvedPort, frontends: Iterable[Frontend], reasons: Mapping[Frontend, DeferReason], service_id: int
+) -> FrontendRows:
+    """`reasons` names the deferred ones. An address that a Service lists twice counts as what it is listed as first."""
+    rows: dict[FrontendKey, FrontendValue] = {}
+    for frontend in frontends:
+        key, reason = frontend_key(port, frontend), reasons.get(frontend)
+        if key not in rows:
+            rows[key] = _served(port, frontend, key, service_id) if reason is None else _deferred(frontend, key, reason)
+    return tuple(rows.items())
+
+
+def backend_addresses(port: ResolvedPort, backends: Iterable[Backend]) -> list[BackendAddress]:
+    protocol = port.protocol.number
+    return [BackendAddress(packed(backend.address), backend.port, protocol) for backend in backends]
+
+
+def frontend_key(port: ResolvedPort, frontend: Frontend) -> FrontendKey:
+    address = layout.NODE_PORT_ADDRESS[port.family] if frontend.address is None else packed(frontend.address)
+    return FrontendKey(address, frontend.port, port.protocol.number)
+
+
+def _deferred(frontend: Frontend, key: FrontendKey, reason: DeferReason) -> FrontendValue:
+    # Nothing of the service port: a row that only says "leave alone" need not change with endpoints.
+    return FrontendValue(*key, _KINDS[frontend.kind], 0, FrontendFlag.DEFER.value, reason.value, 0, 0, 0, 0)
+
+
+def _served(port: ResolvedPort, frontend: Frontend, key: FrontendKey, service_id: int) -> FrontendValue:
+    internal, external = _internal(port, frontend), port.target(frontend)
+    return FrontendValue(
+        *key,
+        _KINDS[frontend.kind],
+        service_id,
+        0,
+        DeferReason.NONE.value,
+        _VIEWS[internal.view],
+        _VERDICTS[internal.outcome],
+        _VIEWS[external.view],
+        _VERDICTS[external.outcome],
+    )
+
+
+def _internal(port: ResolvedPort, frontend: Frontend) -> Target:
+    """Sockets on this node use the cluster list on external frontends, whatever externalTrafficPolicy says."""
+    if frontend.kind is FrontendKind.CLUSTER_IP:
+        return port.internal
+    return Target(View.CLUSTER, port.external.outcome)

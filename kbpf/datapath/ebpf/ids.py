@@ -1,0 +1,96 @@
+"""Service ids and backend ids: small numbers that are never given twice while the maps live.
+
+A stale affinity row or a socket's record may name an id long after its row is gone, so the numbers to come are kept in
+the config map and only grow. `installed` asks for ids; `adopt` takes over what an earlier process gave.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kbpf.datapath.ebpf.layout import BackendKey, BackendValue
+from kbpf.errors import MapFull
+
+_LAST_ID = 2**32 - 1
+
+
+class BackendAddress(NamedTuple):
+    """What a backend id stands for, for ever."""
+
+    address: bytes
+    port: int
+    protocol: int
+
+
+class Ids:
+    """The ids to come, and which backend has which id and how many users. 0 is never an id."""
+
+    def __init__(self, next_service: int = 1, next_backend: int = 1) -> None:
+        self.next_service, self.next_backend = next_service, next_backend
+        self._ids: dict[BackendAddress, int] = {}
+        self._addresses: dict[int, BackendAddress] = {}
+        self._users: dict[int, int] = {}
+        self._unused: set[int] = set()
+
+    @property
+    def to_come(self) -> tuple[int, int]:
+        """The next service id and the next backend id."""
+        return self.next_service, self.next_backend
+
+    def new_service(self) -> int:
+        self.next_service += 1
+        return _checked(self.next_service - 1, "service")
+
+    def backend(self, address: BackendAddress) -> int:
+        """The id of a backend; a new one if it has none."""
+        number = self._ids.get(address)
+        if number is None:
+            number = _checked(self.next_backend, "backend")
+            self.next_backend += 1
+            self.adopt_backend(number, address)
+        return number
+
+    def find(self, address: BackendAddress) -> int | None:
+        return self._ids.get(address)
+
+    def is_backend(self, number: int) -> bool:
+        return number in self._addresses
+
+    def adopt_backend(self, number: int, address: BackendAddress) -> None:
+        """Take over an id that the maps hold. Of two for one backend the first stays."""
+        if self._ids.setdefault(address, number) == number:
+            self._addresses[number] = address
+            self._unused.add(number)
+
+    def use(self, numbers: Iterable[int]) -> None:
+        """One more service port has these backends."""
+        for number in numbers:
+            self._users[number] = self._users.get(number, 0) + 1
+            self._unused.discard(number)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._users[number] -= 1
+            if not self._users[number]:
+                del self._users[number]
+                self._unused.add(number)
+
+    def drop_unused(self) -> dict[BackendKey, BackendValue]:
+        """Forget the backends that no service port has (any more), and say which rows they had."""
+        rows = self.rows(self._unused)
+        for number in self._unused:
+            del self._ids[self._addresses.pop(number)]
+        self._unused.clear()
+        return rows
+
+    def rows(self, numbers: Iterable[int]) -> dict[BackendKey, BackendValue]:
+        return {BackendKey(number): BackendValue(*self._addresses[number], number) for number in numbers}
+
+    @property
+    def used(self) -> Iterable[int]:
+        return self._users.keys()
+
+
+def _checked(number: int, what: str) -> int:
+    if number > _LAST_ID:
+        raise MapFull(f"all {_LAST_ID} {what} ids were given: `kbpf cleanup` and a start begin anew")
+    return number

@@ -1,0 +1,152 @@
+"""What the maps hold for each service port, remembered, and what the next ServiceTable changes about it.
+
+The state of the datapath, without I/O. The backend shows it the services to look at; `plan` turns what it answers into
+writes. Its memory is true again only when those are done: after a failure the backend drops the whole object, and
+`adopt` makes a new one from what the maps hold.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf.admit import Admission
+from kbpf.datapath.ebpf.defer import DeferSettings, PortKey, deferred
+from kbpf.datapath.ebpf.encode import Encoded
+from kbpf.datapath.ebpf.ids import Ids
+from kbpf.datapath.ebpf.layout import BackendKey, BackendValue, DeferReason
+from kbpf.datapath.ebpf.room import Room
+from kbpf.datapath.ebpf.rows import AnySpec, Rows
+from kbpf.model.names import ServiceName
+from kbpf.model.table import ResolvedPort, ServiceTable
+
+_NOTHING = Encoded()
+
+
+@dataclass(slots=True)
+class Change:
+    """The service ports that change, as they are and as they must be, and the backends that come and go."""
+
+    before: list[Encoded] = field(default_factory=list)
+    after: list[Encoded] = field(default_factory=list)
+    new_backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
+    old_backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
+
+    @property
+    def known(self) -> Rows:
+        return _rows(self.before, self.old_backends)
+
+    @property
+    def wanted(self) -> Rows:
+        return _rows(self.after, self.new_backends)
+
+
+class Installed:
+    def __init__(self, ids: Ids, specs: Sequence[AnySpec], settings: DeferSettings) -> None:
+        self.ids = ids
+        self.generations: dict[int, int] = {}
+        """By service id, the newest generation that any row names, where that is not the generation in force."""
+        self.used: Counter[str] = Counter()
+        """Entries by map."""
+        self.spilled: dict[PortKey, str] = {}
+        """Service ports that do not fit the maps, and why."""
+        self._deferred: Counter[int] = Counter()
+        self._ports: dict[ServiceName, dict[PortKey, Encoded]] = {}
+        self._specs, self._settings = specs, settings
+        self._room = Room(specs, {})
+
+    def adopt(self, port: ResolvedPort, encoded: Encoded) -> None:
+        """Remember what the maps were found to hold of a service port."""
+        self._ports.setdefault(port.name.service, {})[PortKey.of(port)] = encoded
+        self._count(_NOTHING, encoded)
+
+    def change(self, table: ServiceTable, services: Iterable[ServiceName]) -> Change:
+        """Remember what `table` says of `services`, and of those that did not fit if there may be room now."""
+        change, first_new = Change(), self.ids.next_backend
+        names = {*services, *self._to_retry()}
+        self._room = Room(self._specs, self.used)
+        admission = Admission(self.ids, self._room, self.generations)
+        for name in sorted(names):
+            self._change_service(name, table, admission, change)
+        change.new_backends = self.ids.rows(range(first_new, self.ids.next_backend))
+        change.old_backends = self.ids.drop_unused()
+        self.used[layout.BACKENDS.name] += len(change.new_backends) - len(change.old_backends)
+        return change
+
+    def everything(self) -> Rows:
+        """All that the maps must hold; counted anew."""
+        encoded = [each for ports in self._ports.values() for each in ports.values()]
+        rows = _rows(encoded, self.ids.rows(self.ids.used))
+        self.used = Counter({spec.name: len(held) for spec, held in rows})
+        self.generations = {}
+        return rows
+
+    @property
+    def settings(self) -> DeferSettings:
+        """With what does not fit: that decides about the residue."""
+        return replace(self._settings, spilled=frozenset(self.spilled))
+
+    @property
+    def deferred(self) -> dict[str, int]:
+        """Frontends left to iptables, by reason."""
+        return {
+            DeferReason(reason).name.lower().replace("_", "-"): count
+            for reason, count in sorted(self._deferred.items())
+            if reason != DeferReason.NONE and count
+        }
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(
+            sorted(
+                f"{key.name} ({key.family.value}) does not fit the maps and is left to iptables: {reason}"
+                for key, reason in self.spilled.items()
+            )
+        )
+
+    def _to_retry(self) -> Iterable[ServiceName]:
+        """The last plan swept something after it had found no room for these."""
+        return {key.name.service for key in self.spilled} if self._room.has_grown(self.used) else ()
+
+    def _change_service(self, name: ServiceName, table: ServiceTable, admission: Admission, change: Change) -> None:
+        before, after = self._ports.pop(name, {}), {}
+        for port in table.ports_of(name):
+            key = PortKey.of(port)
+            after[key] = self._encode(port, table, admission, before.get(key, _NOTHING))
+        for key in before.keys() | after.keys():
+            old, new = before.get(key, _NOTHING), after.get(key, _NOTHING)
+            if old != new:
+                change.before.append(old)
+                change.after.append(new)
+                self._count(old, new)
+        for key in before.keys() - after.keys():
+            self.spilled.pop(key, None)
+        if after:
+            self._ports[name] = after
+
+    def _encode(self, port: ResolvedPort, table: ServiceTable, admission: Admission, before: Encoded) -> Encoded:
+        key, frontends = PortKey.of(port), table.owned_frontends(port)
+        reasons = deferred(port, frontends, self._settings)
+        self.spilled.pop(key, None)
+        if len(reasons) < len(frontends):
+            answer = admission.serve(port, frontends, reasons, before)
+            if isinstance(answer, Encoded):
+                return answer
+            self.spilled[key] = answer.reason
+            reasons = {frontend: reasons.get(frontend, DeferReason.SPILLED) for frontend in frontends}
+        return admission.defer(port, frontends, reasons, before)
+
+    def _count(self, old: Encoded, new: Encoded) -> None:
+        self.ids.use(new.backends)
+        self.ids.release(old.backends)
+        self.used.update(new.sizes)
+        self.used.subtract(old.sizes)
+        self._deferred.update(value.defer_reason for _, value in new.frontends)
+        self._deferred.subtract(value.defer_reason for _, value in old.frontends)
+
+
+def _rows(encoded: Iterable[Encoded], backends: dict[BackendKey, BackendValue]) -> Rows:
+    rows = Rows(backends=backends)
+    for each in encoded:
+        each.add_to(rows)
+    return rows

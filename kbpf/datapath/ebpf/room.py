@@ -1,0 +1,33 @@
+"""How many entries each map still takes. Counted before anything is written, so that no service gets in halfway.
+
+A new generation stands beside the old one until that is swept: a plan needs room for both. Used by `admit`.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf.rows import AnySpec
+
+COUNTED = frozenset(
+    spec.name for spec in (layout.FRONTENDS, layout.SERVICES, layout.SLOTS, layout.MEMBERSHIP, layout.BACKENDS)
+)
+
+
+class Room:
+    def __init__(self, specs: Iterable[AnySpec], used: Mapping[str, int]) -> None:
+        self._specs = {spec.name: spec for spec in specs if spec.name in COUNTED}
+        self._free = {name: spec.max_entries - used.get(name, 0) for name, spec in self._specs.items()}
+
+    def take(self, need: Mapping[str, int]) -> str | None:
+        """Reserve all of it; or reserve nothing and say which map has no room."""
+        for name, count in need.items():
+            if count > max(self._free[name], 0):
+                spec = self._specs[name]
+                return f"no room in {name} ({spec.max_entries} entries): raise {spec.size_flag}"
+        for name, count in need.items():
+            self._free[name] -= count
+        return None
+
+    def has_grown(self, used: Mapping[str, int]) -> bool:
+        """With `used` entries now, is there more room than was left when this plan was made?"""
+        return any(spec.max_entries - used.get(name, 0) > self._free[name] for name, spec in self._specs.items())

@@ -1,0 +1,140 @@
+"""One set of tests over maps without a kernel and over the kernel's: what `backend` relies on holds for both."""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kbpf.datapath.ebpf import layout, libbpf
+from kbpf.datapath.ebpf.fake import FakeMap
+from kbpf.datapath.ebpf.layout import (
+    AffinityKey,
+    AffinityValue,
+    BackendKey,
+    BackendValue,
+    ConfigValue,
+    IndexKey,
+)
+from kbpf.datapath.ebpf.maps import BpfMap
+from kbpf.datapath.ebpf.packing import MapSpec
+from kbpf.errors import MapError, MapFull
+from kbpf.model.address import Address, packed
+
+MakeMap = Callable[..., Any]
+
+
+class _CreateOptions(ctypes.Structure):
+    """The beginning of libbpf's bpf_map_create_opts."""
+
+    _fields_ = [
+        ("sz", ctypes.c_size_t),
+        ("btf_fd", ctypes.c_uint32),
+        ("btf_key_type_id", ctypes.c_uint32),
+        ("btf_value_type_id", ctypes.c_uint32),
+        ("btf_vmlinux_value_type_id", ctypes.c_uint32),
+        ("inner_map_fd", ctypes.c_uint32),
+        ("map_flags", ctypes.c_uint32),
+    ]
+
+
+def real_map(spec: MapSpec[Any, Any]) -> BpfMap[Any, Any]:
+    options = _CreateOptions(sz=ctypes.sizeof(_CreateOptions), map_flags=spec.flags)
+    fd = libbpf.library().bpf_map_create(
+        int(spec.type), spec.name.encode(), spec.key.size, spec.value.size, spec.max_entries, ctypes.byref(options)
+    )
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    return BpfMap(spec, fd)
+
+
+@pytest.fixture(params=["fake", pytest.param("kernel", marks=pytest.mark.root)])
+def make(request: pytest.FixtureRequest) -> Iterator[MakeMap]:
+    made = []
+
+    def make(spec: MapSpec[Any, Any], max_entries: int | None = None) -> Any:
+        sized = replace(spec, max_entries=max_entries or spec.max_entries)
+        made.append(FakeMap(sized) if request.param == "fake" else real_map(sized))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def backends(*numbers: int, port: int = 8080) -> dict[BackendKey, BackendValue]:
+    address = packed(Address("10.42.1.5"))
+    return {BackendKey(number): BackendValue(address, port, 6, number) for number in numbers}
+
+
+def test_rows_that_were_written_are_read(make: MakeMap):
+    held = make(layout.BACKENDS)
+    held.update(backends(1, 2, 3))
+    assert held.entries() == backends(1, 2, 3)
+    assert held.lookup(BackendKey(2)) == backends(2)[BackendKey(2)]
+    assert held.lookup(BackendKey(4)) is None
+
+
+def test_a_row_is_replaced(make: MakeMap):
+    held = make(layout.BACKENDS)
+    held.update(backends(1, 2))
+    held.update(backends(2, port=9090))
+    assert held.entries() == backends(1) | backends(2, port=9090)
+
+
+def test_nothing_to_write_and_an_empty_map_are_no_errors(make: MakeMap):
+    held = make(layout.BACKENDS)
+    held.update({})
+    held.delete([])
+    assert held.entries() == {}
+
+
+def test_deleting_what_is_not_there_is_no_error_and_the_rest_of_the_batch_goes(make: MakeMap):
+    held = make(layout.BACKENDS)
+    held.update(backends(1, 2, 3))
+    held.delete([BackendKey(number) for number in (9, 1, 8, 3, 7)])
+    assert held.entries() == backends(2)
+
+
+def test_more_rows_than_one_batch_are_read_whole(make: MakeMap):
+    held = make(layout.BACKENDS)
+    rows = backends(*range(1, 20_001))
+    held.update(rows)
+    assert held.entries() == rows
+    held.delete(rows)
+    assert held.entries() == {}
+
+
+def test_a_full_map_refuses_a_new_row_and_keeps_what_the_batch_wrote_before(make: MakeMap):
+    held = make(layout.BACKENDS, 3)
+    held.update(backends(1, 2))
+    with pytest.raises(MapFull, match=r"backends \(3 entries\): no room: raise --bpf-backend-entries"):
+        held.update(backends(3, 4, 5))
+    assert held.entries() == backends(1, 2, 3)
+
+
+def test_a_full_map_takes_a_new_value_for_a_row_it_has(make: MakeMap):
+    held = make(layout.BACKENDS, 2)
+    held.update(backends(1, 2))
+    held.update(backends(1, 2, port=9090))
+    assert held.entries() == backends(1, 2, port=9090)
+
+
+def test_an_lru_map_makes_room_itself(make: MakeMap):
+    held = make(layout.AFFINITY, 512)
+    rows = {AffinityKey(number.to_bytes(16, "big"), 1): AffinityValue(number, 1, 1) for number in range(5_000)}
+    held.update(rows)
+    assert 0 < len(held.entries()) <= 512
+    assert held.entries().items() <= rows.items()
+
+
+def test_an_array_has_all_its_rows_from_the_beginning_and_loses_none(make: MakeMap):
+    held = make(layout.CONFIG)
+    assert held.entries() == {IndexKey(0): ConfigValue(0, 0, 0)}
+    held.update({IndexKey(0): ConfigValue(7, 1, 2)})
+    assert held.lookup(IndexKey(0)) == ConfigValue(7, 1, 2)
+    with pytest.raises(MapError, match="config: delete failed"):
+        held.delete([IndexKey(0)])
+    with pytest.raises(MapFull, match="config"):
+        held.update({IndexKey(1): ConfigValue(7, 1, 2)})

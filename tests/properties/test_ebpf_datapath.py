@@ -1,0 +1,212 @@
+"""The eBPF datapath over maps without a kernel: whatever the cluster does, a call finds what the reference allows.
+
+A history is a list of clusters, each a few Services with endpoints; the datapath is brought from one to the next, with
+a new process or a refused write now and then.
+"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbpf.datapath.ebpf.fake import NthWrite, ShareOfWrites, never
+from kbpf.datapath.ebpf.layout import Reason
+from kbpf.datapath.ebpf.plan import Put, Step
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.trace import Trace, trace
+from kbpf.errors import MapError
+from kbpf.model.address import Family
+from kbpf.model.flow import Action, Flow, Origin, Verdict
+from kbpf.model.names import Protocol
+from kbpf.model.objects import EndpointSlice, Service
+from kbpf.model.table import Backend, FrontendKey, ServiceTable
+from kbpf.policy.reference import ReferenceNode, expected_verdict
+from tests.builders import endpoint, endpoint_slice, flow, port, service, slice_port, table_of
+from tests.ebpf_node import EbpfNode
+
+NAMES = ("a", "b", "c")
+CLUSTER_IPS = ("10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4")
+PORTS = {80: Protocol.TCP, 53: Protocol.UDP}
+PODS = {f"10.42.{node}.{number}": f"n{node}" for node in (1, 2) for number in (1, 2)}
+FLOWS = [
+    flow(origin, "10.42.1.9", cluster_ip, number, protocol)
+    for origin in (Origin.POD, Origin.HOST)
+    for cluster_ip in CLUSTER_IPS
+    for number, protocol in PORTS.items()
+]
+
+
+@st.composite
+def workloads(draw: st.DrawFn, name: str, cluster_ip: str) -> list[Service | EndpointSlice]:
+    """A Service with one or two ports and its slice: any policy, any endpoints."""
+    numbers = draw(st.sampled_from([(80,), (80, 53), (53,)]))
+    pods = draw(st.lists(st.sampled_from(sorted(PODS)), unique=True))
+    return [
+        service(
+            name,
+            *(port(number, f"p{number}", PORTS[number].value) for number in numbers),
+            cluster_ips=[cluster_ip],
+            session_affinity=draw(st.sampled_from(["None", "ClientIP"])),
+            internal_traffic_policy=draw(st.sampled_from(["Cluster", "Local"])),
+            external_ips=draw(st.sampled_from([[], ["203.0.113.9"]])),
+        ),
+        endpoint_slice(
+            name,
+            *(endpoint(pod, PODS[pod], ready=draw(st.booleans())) for pod in pods),
+            ports=[slice_port(8000 + number, f"p{number}", PORTS[number].value) for number in numbers],
+        ),
+    ]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> ServiceTable:
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True))
+    cluster_ips = draw(st.permutations(CLUSTER_IPS))
+    workload = [draw(workloads(name, cluster_ip)) for name, cluster_ip in zip(names, cluster_ips, strict=False)]
+    return table_of(*(thing for things in workload for thing in things))
+
+
+histories = st.lists(clusters(), min_size=1, max_size=4)
+
+
+def without_locality(verdict: Verdict) -> tuple[Action, frozenset[tuple[str, int]]]:
+    """The maps do not say which backend is local, and sockets are never masqueraded."""
+    return verdict.action, frozenset((backend.address, backend.port) for backend in verdict.backends)
+
+
+def check_against_reference(rows: Rows, table: ServiceTable) -> None:
+    for each in FLOWS:
+        expected = expected_verdict(table, each, ReferenceNode())
+        assert without_locality(trace(rows, each).verdict) == without_locality(expected), each
+
+
+def traces(rows: Rows) -> dict[Flow, Trace]:
+    return {each: trace(rows, each) for each in FLOWS}
+
+
+def moved_backends(each: Flow, old: ServiceTable, new: ServiceTable) -> frozenset[Backend]:
+    """What a call to an address that its service port gives up may still find: the new backends of that port."""
+    owner = old.owner(FrontendKey(Family.IPV4, each.destination, each.port, each.protocol))
+    ports = new.ports_of(owner.service) if owner else ()
+    found = [port.backends(port.internal.view) for port in ports if port.name == owner]
+    return frozenset(backend._replace(is_local=False) for backends in found for backend in backends)
+
+
+def single_writes(steps: tuple[Step, ...], rows: Rows):
+    """Carry out the steps on `rows`, pausing after each single write."""
+    for step in steps:
+        held = rows.of(step.spec)
+        for key in step.rows if isinstance(step, Put) else step.keys:
+            if isinstance(step, Put):
+                held[key] = step.rows[key]
+            else:
+                del held[key]
+            yield step, key
+
+
+@given(histories, st.booleans())
+def test_after_each_sync_calls_find_what_the_reference_allows(history: list[ServiceTable], full: bool):
+    node = EbpfNode()
+    for cluster in history:
+        node.sync(cluster, full=full)
+        check_against_reference(node.rows, node.table)
+
+
+@given(histories)
+def test_partial_syncs_leave_the_same_maps_as_a_full_one_would(history: list[ServiceTable]):
+    node = EbpfNode()
+    for cluster in history:
+        node.sync(cluster)
+    before = node.maps.dump()
+    assert node.sync(history[-1], full=True).writes == 0
+    node.restart()
+    assert node.sync(history[-1]).writes == 0
+    assert node.maps.dump() == before
+
+
+@given(clusters(), clusters(), st.booleans())
+def test_between_any_two_writes_a_call_finds_the_old_backends_or_the_new_ones(
+    old: ServiceTable, new: ServiceTable, full: bool
+):
+    node = EbpfNode()
+    node.sync(old)
+    rows, before = node.rows, traces(node.rows)
+    prepared = node.prepare(new, full=full)
+    node.datapath.commit(prepared)
+    after = traces(node.rows)
+    for step, key in single_writes(prepared.plan.steps, rows):
+        for each, now in traces(rows).items():
+            assert now.reason not in (Reason.NO_SERVICE, Reason.NO_BACKEND), (step, key)
+            moved = moved_backends(each, old, new)
+            assert now.verdict.backends in (before[each].verdict.backends, after[each].verdict.backends, moved), step
+    assert rows == node.rows
+
+
+@given(clusters(), clusters(), st.integers(1, 40), st.booleans())
+def test_a_plan_that_broke_off_anywhere_is_repaired_and_nobody_else_notices(
+    old: ServiceTable, new: ServiceTable, number: int, is_killed: bool
+):
+    node = EbpfNode()
+    node.sync(old)
+    before = traces(node.rows)
+    node.maps.fail(NthWrite(number))
+    try:
+        node.sync(new)
+    except MapError:
+        broken = node.rows
+    else:
+        return
+    node.maps.fail(never)
+    if is_killed:
+        node.restart()
+    prepared = node.prepare(new)
+    node.datapath.commit(prepared)
+    after = traces(node.rows)
+    check_against_reference(node.rows, node.table)
+    unchanged = [each for each in FLOWS if before[each].verdict == after[each].verdict]
+    for step, key in single_writes(prepared.plan.steps, broken):
+        for each in unchanged:
+            assert trace(broken, each).verdict == after[each].verdict, (step, key)
+    assert node.sync(new, full=True).writes == 0
+
+
+@given(histories, st.integers(0, 2**16))
+def test_with_writes_refused_by_chance_the_next_good_sync_heals_everything(history: list[ServiceTable], seed: int):
+    node, refusals = EbpfNode(), ShareOfWrites(0.1, seed)
+    node.maps.fail(refusals)
+    for cluster in history:
+        try:
+            node.sync(cluster)
+        except MapError:
+            node.restart()
+    node.maps.fail(never)
+    node.sync(history[-1], full=True)
+    check_against_reference(node.rows, node.table)
+    assert node.sync(history[-1], full=True).writes == 0
+
+
+@given(histories, st.integers(0, 2**16))
+def test_an_id_is_never_given_twice(history: list[ServiceTable], seed: int):
+    node, refusals = EbpfNode(), ShareOfWrites(0.05, seed)
+    node.maps.fail(refusals)
+    backends: dict[int, tuple] = {}
+    seen: set[int] = set()
+    gone: set[int] = set()
+    for cluster in [*history, ServiceTable(), *history]:
+        try:
+            node.sync(cluster)
+        except MapError:
+            node.restart()
+        rows = node.rows
+        for key, value in rows.backends.items():
+            assert backends.setdefault(key.id, value) == value
+        services = {key.id for key in rows.services}
+        gone |= seen - services
+        seen |= services
+        assert not services & gone
+
+
+@given(histories)
+def test_when_every_service_is_gone_only_the_ids_to_come_are_left(history: list[ServiceTable]):
+    node = EbpfNode()
+    for cluster in [*history, ServiceTable()]:
+        node.sync(cluster)
+    assert [spec.name for spec, rows in node.rows if rows] == ["config"]

@@ -1,0 +1,98 @@
+"""From a decided service port to rows: nothing is decided again, and every list is where its view says."""
+
+from kbpf.datapath.ebpf.encode import OPEN_END, Encoded, backend_addresses, frontend_rows
+from kbpf.datapath.ebpf.layout import (
+    DeferReason,
+    FrontendKey,
+    FrontendValue,
+    Kind,
+    MembershipKey,
+    MembershipValue,
+    ServiceKey,
+    ServiceValue,
+    SlotKey,
+    SlotValue,
+    Verdict,
+    View,
+)
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.model.address import Address, packed
+from kbpf.model.table import FrontendKind, ResolvedPort
+from tests.builders import endpoint, endpoint_slice, port, service, table_of
+
+
+def resolved(*slices, **spec) -> ResolvedPort:
+    [found] = table_of(service("web", port(80, node_port=30080), **spec), *slices)
+    return found
+
+
+def row(port: ResolvedPort, kind: FrontendKind) -> tuple[FrontendKey, FrontendValue]:
+    [frontend] = [each for each in port.frontends if each.kind is kind]
+    [found] = frontend_rows(port, [frontend], {}, 5)
+    return found
+
+
+ELSEWHERE = endpoint_slice("web", endpoint("10.42.2.5", "n2"))
+
+
+def test_a_cluster_ip_says_the_same_to_sockets_and_to_packets():
+    key, value = row(resolved(ELSEWHERE, internal_traffic_policy="Local"), FrontendKind.CLUSTER_IP)
+    assert key == FrontendKey(packed(Address("10.96.0.10")), 80, 6)
+    assert value == FrontendValue(
+        *key, Kind.CLUSTER_IP, 5, 0, DeferReason.NONE, View.LOCAL, Verdict.DROP, View.LOCAL, Verdict.DROP
+    )
+
+
+def test_sockets_of_this_node_use_the_cluster_list_of_an_external_frontend_whatever_its_policy():
+    _, value = row(resolved(ELSEWHERE, type="NodePort", external_traffic_policy="Local"), FrontendKind.NODE_PORT)
+    assert (value.internal_view, value.external_view, value.external_verdict) == (
+        View.CLUSTER,
+        View.LOCAL,
+        Verdict.DROP,
+    )
+
+
+def test_node_ports_of_the_two_families_have_addresses_of_their_own():
+    both = table_of(service("web", port(80, node_port=30080), cluster_ips=("10.96.0.10", "fd96::10")))
+    keys = [row(each, FrontendKind.NODE_PORT)[0] for each in both]
+    assert [key.address for key in keys] == [packed(Address("0.0.0.0")), packed(Address("::"))]
+
+
+def test_a_deferred_row_says_nothing_about_the_service_port():
+    port = resolved(internal_traffic_policy="Local")
+    reasons = dict.fromkeys(port.frontends, DeferReason.OPT_OUT)
+    (key, value), *_ = frontend_rows(port, port.frontends, reasons, 5)
+    assert value == FrontendValue(*key, Kind.CLUSTER_IP, 0, 1, DeferReason.OPT_OUT, 0, 0, 0, 0)
+
+
+def test_an_address_that_is_listed_twice_is_what_it_is_listed_as_first():
+    port = resolved(type="LoadBalancer", external_ips=["203.0.113.9"], ingress=["203.0.113.9"])
+    rows = dict(frontend_rows(port, port.frontends, {}, 5))
+    assert rows[FrontendKey(packed(Address("203.0.113.9")), 80, 6)].kind == Kind.EXTERNAL_IP
+
+
+def test_backend_addresses_carry_the_protocol():
+    port = resolved(endpoint_slice("web", "10.42.1.5"))
+    assert backend_addresses(port, port.cluster) == [(packed(Address("10.42.1.5")), 8080, 6)]
+
+
+def test_a_service_has_one_row_and_each_list_its_slots_and_members():
+    rows = Rows()
+    Encoded((), 5, 3, cluster=(7, 8), local=(8,), affinity_timeout_s=60).add_to(rows)
+    assert rows.services == {ServiceKey(5): ServiceValue(3, 2, 1, 5, 60)}
+    assert rows.slots == {
+        SlotKey(5, 3, View.CLUSTER, 0): SlotValue(7, 5, 3),
+        SlotKey(5, 3, View.CLUSTER, 1): SlotValue(8, 5, 3),
+        SlotKey(5, 3, View.LOCAL, 0): SlotValue(8, 5, 3),
+    }
+    assert rows.membership == {
+        MembershipKey(5, 7, View.CLUSTER): MembershipValue(3, OPEN_END, 5, 7),
+        MembershipKey(5, 8, View.CLUSTER): MembershipValue(3, OPEN_END, 5, 8),
+        MembershipKey(5, 8, View.LOCAL): MembershipValue(3, OPEN_END, 5, 8),
+    }
+
+
+def test_a_service_port_that_is_deferred_whole_has_no_service_row():
+    rows, port = Rows(), resolved()
+    Encoded(frontend_rows(port, port.frontends, dict.fromkeys(port.frontends, DeferReason.EXTERNAL), 0)).add_to(rows)
+    assert [spec.name for spec, held in rows if held] == ["frontends"]
