@@ -4,26 +4,41 @@ The residue is a ServiceTable of its own, holding only deferred frontends; while
 netfilter at all, so that in-cluster traffic meets neither nat nor conntrack.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
 
 from kbpf.datapath.interface import Datapath, Support, SyncReport
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
 
-Residue = Callable[[ResolvedPort], ResolvedPort | None]
-"""The part of a service port that eBPF defers: the same port with only those frontends, None when there are none."""
+Decision = TypeVar("Decision")
 
 
-class ResidualDatapath:
+class DeferringDatapath(Datapath, Protocol[Decision]):
+    """A datapath that says what it will not carry before it writes anything."""
+
+    def prepare(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> Decision:
+        """Decide a sync without writing."""
+        ...
+
+    def residue(self, port: ResolvedPort) -> ResolvedPort | None:
+        """By the last decision: the port with only the frontends that are deferred, None when there are none."""
+        ...
+
+    def commit(self, prepared: Decision) -> SyncReport:
+        """Carry the decision out."""
+        ...
+
+
+class ResidualDatapath(Generic[Decision]):
     """Rules are there before eBPF stands back from a frontend, and go only after eBPF has taken it over."""
 
     name = "ebpf"
 
-    def __init__(self, ebpf: Datapath, iptables: Datapath, residue: Residue) -> None:
+    def __init__(self, ebpf: DeferringDatapath[Decision], iptables: Datapath) -> None:
         self._ebpf = ebpf
         self._iptables = iptables
-        self._residue = residue
         self._table = ServiceTable()
         self._holds_rules = True
         """An earlier process may have left some."""
@@ -32,10 +47,11 @@ class ResidualDatapath:
         return self._ebpf.probe()
 
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        prepared = self._ebpf.prepare(table, dirty, full=full)
         services = {*dirty, *table.services, *self._table.services} if full else dirty
         changed = self._changed_residue(table, services)
         writes = self._write_rules({service: ports for service, ports in changed.items() if ports}, full=full)
-        report = self._ebpf.sync(table, dirty, full=full)
+        report = self._ebpf.commit(prepared)
         writes += self._remove_rules([service for service, ports in changed.items() if not ports])
         return replace(report, writes=report.writes + writes)
 
@@ -53,7 +69,7 @@ class ResidualDatapath:
         return {service: ports for service, ports in residues.items() if ports != self._table.ports_of(service)}
 
     def _residue_of(self, table: ServiceTable, service: ServiceName) -> tuple[ResolvedPort, ...]:
-        return tuple(filter(None, map(self._residue, table.ports_of(service))))
+        return tuple(filter(None, map(self._ebpf.residue, table.ports_of(service))))
 
     def _write_rules(self, changed: dict[ServiceName, tuple[ResolvedPort, ...]], *, full: bool) -> int:
         affected = set().union(*(self._table.replace(service, ports) for service, ports in changed.items()))

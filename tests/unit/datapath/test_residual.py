@@ -44,11 +44,25 @@ class Ordered(RecordingDatapath):
         self.diary.append(f"{self.name}: gone")
 
 
+class Deferring(Ordered):
+    """Decides and writes in two steps, as the eBPF datapath does."""
+
+    def prepare(self, table, dirty, *, full):
+        return table, dirty, full
+
+    def residue(self, port: ResolvedPort) -> ResolvedPort | None:
+        return residue(port)
+
+    def commit(self, prepared):
+        table, dirty, full = prepared
+        return self.sync(table, dirty, full=full)
+
+
 class Rig:
     def __init__(self) -> None:
-        self.ebpf, self.iptables = Ordered("ebpf"), Ordered("iptables")
+        self.ebpf, self.iptables = Deferring("ebpf"), Ordered("iptables")
         self.diary = self.ebpf.diary = self.iptables.diary = []
-        self.datapath = ResidualDatapath(self.ebpf, self.iptables, residue)
+        self.datapath = ResidualDatapath(self.ebpf, self.iptables)
 
     def sync(self, table: ServiceTable, *, full: bool = False) -> list[str]:
         """Who was written, in order."""
