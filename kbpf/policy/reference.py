@@ -39,8 +39,10 @@ def expected_verdict(table: ServiceTable, flow: Flow, node: ReferenceNode) -> Ve
     """The set of allowed backends, or reject, drop, pass; and whether the backend sees a node address."""
     hit = _lookup(table, flow, node)
     if hit is None:
-        return PASS
+        return _closed_node_port(table, flow, node)
     port, frontend = hit
+    if _is_on_its_way_out(port, frontend, flow, node):
+        return PASS
     if frontend.kind is FrontendKind.CLUSTER_IP:
         return _forward(port, port.internal, _masquerades_cluster_ip(flow, node))
     if frontend.kind is FrontendKind.LOAD_BALANCER_IP and not _is_source_allowed(port, flow, node):
@@ -55,6 +57,26 @@ def _lookup(table: ServiceTable, flow: Flow, node: ReferenceNode) -> tuple[Resol
     if hit is None and flow.destination in node.node_port_addresses:
         hit = _find(table, FrontendKey(family, None, flow.port, flow.protocol))
     return hit
+
+
+def _closed_node_port(table: ServiceTable, flow: Flow, node: ReferenceNode) -> Verdict:
+    """Node ports without backends are refused on every address of the node, open or not, as kube-proxy does it."""
+    hit = None
+    if flow.destination in node.local_addresses:
+        hit = _find(table, FrontendKey(family_of(flow.destination), None, flow.port, flow.protocol))
+    if hit is None or hit[0].external.outcome is Outcome.FORWARD:
+        return PASS
+    return _forward(hit[0], hit[0].external, masquerade=False)
+
+
+def _is_on_its_way_out(port: ResolvedPort, frontend: Frontend, flow: Flow, node: ReferenceNode) -> bool:
+    """An external address without endpoints is refused to packets that arrive, not to the node's own that leave it."""
+    return (
+        flow.origin is Origin.HOST
+        and frontend.kind in (FrontendKind.EXTERNAL_IP, FrontendKind.LOAD_BALANCER_IP)
+        and not port.has_any_endpoint
+        and flow.destination not in node.local_addresses
+    )
 
 
 def _find(table: ServiceTable, key: FrontendKey) -> tuple[ResolvedPort, Frontend] | None:
