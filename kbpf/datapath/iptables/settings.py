@@ -1,0 +1,34 @@
+"""What the rules depend on besides the table. The composition root makes one from the configuration and the node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kbpf.model.address import Address, Family
+from kbpf.model.detector import LocalDetector
+
+LARGE_CLUSTER_ENDPOINTS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IptablesSettings:
+    masquerade_bit: int = 14
+    masquerade_all: bool = False
+    detectors: Mapping[Family, LocalDetector] = field(default_factory=dict)
+    """A family without one: its pods count as outside, and ClusterIP traffic is not masqueraded."""
+    node_ips: Mapping[Family, Address] = field(default_factory=dict)
+    node_port_addresses: Mapping[Family, tuple[Address, ...]] = field(default_factory=dict)
+    """The local addresses with open node ports; a family that is absent has them on every local address."""
+    localhost_node_ports: bool = True
+    """Effective value: on only if node ports are open on a loopback address at all. IPv4 alone can do it."""
+    conntrack_liberal: bool = False
+    """Out-of-window packets are not INVALID then, and the rule that drops those is left out."""
+    random_fully: bool = True
+    large_cluster_endpoints: int = LARGE_CLUSTER_ENDPOINTS
+    """Above this many backends, the comments of balancing rules are left out."""
+
+    @property
+    def mark(self) -> str:
+        return f"0x{1 << self.masquerade_bit:08x}"
+
+    def has_localhost_node_ports(self, family: Family) -> bool:
+        return self.localhost_node_ports and family is Family.IPV4
