@@ -1,0 +1,160 @@
+"""The iptables datapath: both families behind one seam.
+
+Called by the proxier through `kbpf.datapath.interface`. A family that fails is named in the error; the other one is
+written all the same.
+"""
+
+from collections.abc import Iterator, Sequence, Set
+
+import structlog
+
+from kbpf.clock import Clock
+from kbpf.datapath.interface import Answer, Feature, Support, SyncReport
+from kbpf.datapath.iptables.commands import Flavour, Run, Tool, find_tools, run_process
+from kbpf.datapath.iptables.family import FamilyRules
+from kbpf.datapath.iptables.host import choose_tools
+from kbpf.datapath.iptables.removal import is_ours, removal
+from kbpf.datapath.iptables.ruleset import parse_save
+from kbpf.datapath.iptables.settings import IptablesSettings
+from kbpf.datapath.iptables.static import JUMPS, jump_positions
+from kbpf.errors import CommandFailed, DatapathError, DatapathUnavailable
+from kbpf.model.address import Family
+from kbpf.model.names import ServiceName
+from kbpf.model.table import ServiceTable
+
+log = structlog.get_logger()
+
+
+class IptablesDatapath:
+    name = "iptables"
+
+    def __init__(
+        self,
+        settings: IptablesSettings,
+        clock: Clock,
+        *,
+        flavour: Flavour | None = None,
+        families: Sequence[Family] = tuple(Family),
+        run: Run = run_process,
+    ) -> None:
+        """`flavour` None: the one that the host uses, found out at the first sync."""
+        self._settings = settings
+        self._clock = clock
+        self._flavour = flavour
+        self._wanted_families = families
+        self._run = run
+        self._families: dict[Family, FamilyRules] = {}
+        self._said: frozenset[str] = frozenset()
+
+    # -- the seam ----------------------------------------------------------------------------------------------------
+
+    def probe(self) -> Support:
+        try:
+            host = choose_tools(self._run, self._flavour, self._wanted_families)
+        except DatapathUnavailable as error:
+            return Support(Answer.NO, str(error))
+        features = []
+        for family in self._wanted_families:
+            tool = host.tools.get(family)
+            reason = f"{tool.name} {'.'.join(map(str, tool.version))}" if tool else "; ".join(host.warnings)
+            features.append(Feature(f"iptables {family.value}", Answer.YES if tool else Answer.NO, reason))
+        return Support(Answer.YES, "", tuple(features))
+
+    def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        started = self._clock.monotonic()
+        warnings = list(self._open())
+        errors: list[str] = []
+        writes, was_full = 0, False
+        for family, rules in self._families.items():
+            try:
+                written = rules.sync(table, dirty, full=full)
+            except DatapathError as error:
+                errors.append(f"{family.value}: {error}")
+                continue
+            writes += written.writes
+            was_full |= written.full
+            warnings += [f"{family.value}: {warning}" for warning in written.warnings]
+            warnings += [f"{service}: {reason}, left out" for service, reason in sorted(rules.book.refused.items())]
+        if errors:
+            raise DatapathError("; ".join(errors))
+        services = len(list(table.services)) if was_full else len(dirty)
+        duration_s = self._clock.monotonic() - started
+        return SyncReport(self.name, was_full, services, writes, duration_s, warnings=self._news(warnings, was_full))
+
+    def dump(self) -> str:
+        """Our chains and the jumps to them, with table and family in front."""
+        self._open()
+        return "".join(f"{line}\n" for rules in self._families.values() for line in _dump(rules.tool))
+
+    def cleanup(self) -> None:
+        """Goes on after an error and raises the first at the end."""
+        errors: list[str] = []
+        for tool in self._all_tools():
+            try:
+                _clean(tool)
+            except CommandFailed as error:
+                errors.append(f"{tool.family.value}: {error}")
+        for rules in self._families.values():
+            rules.forget()
+        if errors:
+            raise DatapathError("; ".join(errors))
+
+    # -- beyond it ---------------------------------------------------------------------------------------------------
+
+    def configure(self, settings: IptablesSettings) -> None:
+        """New settings, such as the addresses of node ports; the next sync is a full one if they differ."""
+        if settings != self._settings:
+            self._settings = settings
+            self._families = {family: FamilyRules(each.tool, settings) for family, each in self._families.items()}
+
+    @property
+    def is_large_cluster(self) -> bool:
+        """There kube-proxy does without periodic full syncs."""
+        return any(rules.book.is_large for rules in self._families.values())
+
+    def flushed_tables(self) -> tuple[str, ...]:
+        """Tables in which another program deleted our chains, such as "IPv4 nat"; a full sync repairs them."""
+        return tuple(
+            f"{family.value} {table}" for family, rules in self._families.items() for table in rules.flushed_tables()
+        )
+
+    def _open(self) -> tuple[str, ...]:
+        """Find the tools once; what speaks against some of them is said then."""
+        if self._families:
+            return ()
+        host = choose_tools(self._run, self._flavour, self._wanted_families)
+        self._families = {family: FamilyRules(tool, self._settings) for family, tool in host.tools.items()}
+        return host.warnings
+
+    def _all_tools(self) -> Iterator[Tool]:
+        """Both flavours unless one was asked for: the choice may have been another one when the rules were written."""
+        for family in self._wanted_families:
+            tools, _ = find_tools(self._run, family)
+            yield from (tool for flavour, tool in tools.items() if self._flavour in (None, flavour))
+
+    def _news(self, warnings: list[str], was_full: bool) -> tuple[str, ...]:
+        """Warnings that were not there before: a lasting oddity is said once. Only a full sync sees all of them."""
+        news = tuple(warning for warning in dict.fromkeys(warnings) if warning not in self._said)
+        self._said = frozenset(warnings) if was_full else self._said | frozenset(news)
+        return news
+
+
+def _dump(tool: Tool) -> Iterator[str]:
+    """Sorted by table and chain; the rules of a chain keep their order, since it is their meaning."""
+    observed = parse_save(tool.save())
+    for table, chains in sorted(observed.items(), key=lambda item: item[0].value):
+        head = f"{tool.family.value} {table.value}"
+        for jump in sorted((jump for jump in JUMPS if jump.table is table), key=lambda jump: jump.rule):
+            for position in jump_positions(jump, observed):
+                yield f"{head} {chains[jump.source].rules[position]}"
+        for name in sorted(name for name in chains if is_ours(table, name)):
+            yield f"{head} -N {name}"
+            yield from (f"{head} {rule}" for rule in chains[name].rules)
+
+
+def _clean(tool: Tool) -> None:
+    inputs, warnings = removal(parse_save(tool.save()), tool.chunk_chains)
+    for restore_input in inputs:
+        tool.restore(restore_input.text)
+    for warning in warnings:
+        log.warning(f"{tool.name}: {warning}")

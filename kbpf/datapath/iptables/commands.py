@@ -1,0 +1,156 @@
+"""The iptables programs: which of them this host has, how they are called, what their failures mean.
+
+The only file of this datapath that starts processes, through a `Run` that tests replace. A `Tool` speaks for one IP
+family and one flavour: nft and legacy are two rule sets in one kernel, and the wrong one of them goes unnoticed.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from kbpf.datapath.iptables.ruleset import ChainKey
+from kbpf.errors import CommandFailed
+from kbpf.model.address import Family
+
+LOCK_WAIT_S = 5
+TIMEOUT_S = 120.0
+OLDEST_VERSION = (1, 6, 2)
+"""The first whose restore waits for the lock; it also masquerades with --random-fully."""
+STATUS_TIMEOUT = 124
+STATUS_NOT_EXECUTABLE = 126
+STATUS_NOT_FOUND = 127
+STATUS_RESOURCE_PROBLEM = 4
+"""The lock is held, or the kernel is short of something: says nothing about the rules."""
+CONTEXT_LINES = 3
+MAX_CONTEXT_WIDTH = 160
+
+_VERSION = re.compile(r"v(\d+(?:\.\d+)+)")
+_FAILED_LINE = re.compile(r"line:? (\d+)")
+
+
+class Completed(NamedTuple):
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Run(Protocol):
+    def __call__(self, argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
+        """Run a program to its end; one that is missing or too slow is a status, not an exception."""
+        ...
+
+
+def run_process(argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
+    # A daemon's PATH often lacks sbin; messages are compared, so they must not be translated.
+    path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+    environment = {**os.environ, "PATH": path, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(argv, input=stdin.encode(), capture_output=True, timeout=timeout_s, env=environment)
+    except FileNotFoundError:
+        return Completed(STATUS_NOT_FOUND, "", "no such program; it comes with the package iptables")
+    except OSError as error:
+        return Completed(STATUS_NOT_EXECUTABLE, "", str(error))
+    except subprocess.TimeoutExpired:
+        return Completed(STATUS_TIMEOUT, "", f"killed: not finished after {timeout_s:.0f} s")
+    return Completed(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+class Flavour(Enum):
+    """Where the rules live: in nf_tables, or in the older x_tables."""
+
+    NFT = "nft"
+    LEGACY = "legacy"
+
+
+NFT_CHUNK_CHAINS = 600
+"""iptables-nft needs time quadratic in the chains of one transaction: 52 s for 30,000, 2.4 s in chunks of this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """The programs of one family and flavour; `name` is the stem, such as "iptables-nft"."""
+
+    family: Family
+    flavour: Flavour
+    name: str
+    version: tuple[int, ...]
+    run: Run
+
+    @property
+    def chunk_chains(self) -> int | None:
+        """How many chains one restore may carry; None: all, since the legacy tools copy the whole table each time."""
+        return NFT_CHUNK_CHAINS if self.flavour is Flavour.NFT else None
+
+    def save(self) -> str:
+        """All tables, as iptables-save prints them."""
+        return self._checked([f"{self.name}-save"])
+
+    def restore(self, text: str) -> None:
+        """Apply a restore input; each of its tables is taken whole or not at all. Raises CommandFailed."""
+        command = [f"{self.name}-restore", "-w", str(LOCK_WAIT_S), "--noflush", "--counters"]
+        self._checked(command, text)
+
+    def check_nat(self) -> None:
+        """Raises CommandFailed when there is no table nat: the kernel or its modules lack this family."""
+        self._checked(self._command("-S", "POSTROUTING", "-t", "nat"))
+
+    def lacks(self, chain: ChainKey) -> bool:
+        """Whether the chain is certainly gone; a held lock proves nothing."""
+        done = self.run(self._command("-S", chain.name, "-t", chain.table.value), "", TIMEOUT_S)
+        return done.status not in (0, STATUS_RESOURCE_PROBLEM, STATUS_TIMEOUT)
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [self.name, "-w", str(LOCK_WAIT_S), *arguments]
+
+    def _checked(self, command: list[str], stdin: str = "") -> str:
+        done = self.run(command, stdin, TIMEOUT_S)
+        if done.status != 0:
+            raise CommandFailed(" ".join(command), done.status, with_context(done.stderr, stdin))
+        return done.stdout
+
+
+def with_context(stderr: str, text: str) -> str:
+    """The programs name a line of their input, which nobody has: add it and its neighbours."""
+    named = _FAILED_LINE.search(stderr)
+    lines = text.splitlines()
+    if named is None or not 0 < int(named[1]) <= len(lines):
+        return stderr
+    number = int(named[1])
+    first = max(1, number - CONTEXT_LINES)
+    shown = enumerate(lines[first - 1 : number + CONTEXT_LINES], first)
+    context = " | ".join(f"{index}: {line[:MAX_CONTEXT_WIDTH]}" for index, line in shown)
+    return f"{stderr.strip()} [input: {context}]"
+
+
+def find_tools(run: Run, family: Family) -> tuple[dict[Flavour, Tool], tuple[str, ...]]:
+    """What this host has for `family`, by flavour; and why a program that is there cannot be used."""
+    stem = "iptables" if family is Family.IPV4 else "ip6tables"
+    tools: dict[Flavour, Tool] = {}
+    refused: list[str] = []
+    # Plain `iptables` is one of the two, and the only name on some hosts.
+    for name in (f"{stem}-nft", f"{stem}-legacy", stem):
+        done = run([name, "--version"], "", TIMEOUT_S)
+        if done.status == STATUS_NOT_FOUND:
+            continue
+        version = parse_version(done.stdout)
+        if done.status != 0 or version is None:
+            refused.append(f"{name} --version: exit status {done.status}: {(done.stdout + done.stderr).strip()!a:.80}")
+        elif version < OLDEST_VERSION:
+            wanted = ".".join(map(str, OLDEST_VERSION))
+            refused.append(f"{name} is version {'.'.join(map(str, version))}; {wanted} or later is needed")
+        else:
+            flavour = Flavour.NFT if "nf_tables" in done.stdout else Flavour.LEGACY
+            tools.setdefault(flavour, Tool(family, flavour, name, version, run))
+    if not tools and not refused:
+        refused.append(f"{stem}: no such program; it comes with the package iptables")
+    return tools, tuple(refused)
+
+
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """From "iptables v1.8.9 (nf_tables)"; vendors put more words behind the number."""
+    found = _VERSION.search(text)
+    return tuple(map(int, found[1].split("."))) if found else None
