@@ -4,6 +4,7 @@
     resolve                           what this node must do about it (pure)
     datapath.sync                     observe, plan, apply
     trackers.commit                   only now are the changes consumed
+    udp_cleanup.clean                 forget UDP flows to backends that left
 
 server.py owns the thread that calls it and decides with the runner when to. Nothing here waits.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from kbpf.datapath.interface import Datapath, SyncReport
+from kbpf.host.udp_cleanup import CleanedFlows, UdpCleanup
 from kbpf.model.events import Event, Kind, NodeChanged, Synced
 from kbpf.model.names import ServiceName
 from kbpf.model.node import NodeTopology, is_eligible
@@ -34,6 +36,7 @@ class Status:
     report: SyncReport
     services: int
     service_ports: int
+    cleaned: tuple[CleanedFlows, ...] = ()
 
 
 class Proxier:
@@ -44,12 +47,14 @@ class Proxier:
         node_name: str,
         trackers: Trackers,
         datapath: Callable[[Node | None], Datapath],
+        udp_cleanup: UdpCleanup,
         publish: Callable[[Status], None],
     ) -> None:
         """`datapath` is called once, at the first sync: its settings depend on the Node, which arrives as an event."""
         self._node_name = node_name
         self._trackers = trackers
         self._make_datapath = datapath
+        self._udp_cleanup = udp_cleanup
         self._publish = publish
         self._datapath: Datapath | None = None
         self._table = ServiceTable()
@@ -109,11 +114,13 @@ class Proxier:
         changes = self._trackers.checkout()
         full = self._needs_full or periodic or self._needs_resolve_all
         dirty = self._resolve(self._all_services() if self._needs_resolve_all else changes.dirty)
+        self._udp_cleanup.note(dirty, self._table, self._trackers)
         self._needs_full = True  # until this sync is known to have succeeded
         report = self._datapath.sync(self._table, dirty, full=full)
         self._trackers.commit(changes)
         self._needs_full = self._needs_resolve_all = False
-        self._publish(Status(report, len(self._table.services), len(self._table)))
+        cleaned = self._udp_cleanup.clean(repaired=report.full and report.writes > 0)
+        self._publish(Status(report, len(self._table.services), len(self._table), cleaned))
         return report
 
     def _resolve(self, services: frozenset[ServiceName]) -> frozenset[ServiceName]:

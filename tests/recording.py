@@ -11,12 +11,16 @@ from kbpf.model.table import ResolvedPort, ServiceTable
 
 @dataclass
 class RecordingDatapath:
-    """`held` is what the kernel would hold; `syncs` are (dirty services, full) of the calls that succeeded."""
+    """`held` is what the kernel would hold; `syncs` are (dirty services, full) of the calls that succeeded.
+
+    `repairs` are writes of full syncs for which no change of ours is the reason.
+    """
 
     name: str = "recording"
     failures: list[Exception] = field(default_factory=list)
     held: dict[ServiceName, tuple[ResolvedPort, ...]] = field(default_factory=dict)
     syncs: list[tuple[frozenset[ServiceName], bool]] = field(default_factory=list)
+    repairs: int = 0
     cleanups: int = 0
     cleanup_failure: KbpfError | None = None
 
@@ -35,7 +39,7 @@ class RecordingDatapath:
             else:
                 self.held.pop(name, None)
         self.syncs.append((frozenset(dirty), full))
-        return SyncReport(self.name, full, len(names), len(dirty), 0.0)
+        return SyncReport(self.name, full, len(names), len(dirty) + (self.repairs if full else 0), 0.0)
 
     def dump(self) -> str:
         return "".join(f"{name}\n" for name in sorted(self.held))

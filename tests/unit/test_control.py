@@ -6,6 +6,8 @@ from structlog.testing import capture_logs
 from kbpf.clock import FakeClock
 from kbpf.control import ControlLoop
 from kbpf.errors import KbpfError, MapError
+from kbpf.host.fake import FakeConntrack
+from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.model.events import Kind, Synced
 from kbpf.observe.health import HealthTracker
 from kbpf.proxier import Proxier
@@ -34,7 +36,8 @@ class Rig:
         self.datapath = datapath or RecordingDatapath()
         self.health = HealthTracker(self.clock, timeout_s=60)
         self.runner = BoundedFrequencyRunner(INTERVALS, self.clock)
-        proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda own: self.datapath, lambda status: None)
+        udp_cleanup = UdpCleanup(FakeConntrack(), self.clock)
+        proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda own: self.datapath, udp_cleanup, lambda status: None)
         self.loop = ControlLoop(proxier, self.runner, self.health, lambda name: INTERVALS)
 
     def lists_complete(self) -> None:

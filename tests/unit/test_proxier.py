@@ -3,7 +3,11 @@
 import pytest
 from structlog.testing import capture_logs
 
+from kbpf.clock import FakeClock
 from kbpf.errors import MapError
+from kbpf.host.conntrack import UdpEntry
+from kbpf.host.fake import FakeConntrack
+from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.model.events import Kind, Synced
 from kbpf.proxier import Proxier, Status
 from kbpf.tracking.trackers import Trackers
@@ -17,7 +21,9 @@ from tests.builders import (
     port,
     service,
     service_name,
+    slice_port,
 )
+from tests.conntrack_entries import TrackedFlow, entry_of
 from tests.recording import RecordingDatapath
 
 WEB, DNS = service_name("web"), service_name("dns")
@@ -28,7 +34,14 @@ class Rig:
         self.datapath = RecordingDatapath()
         self.published: list[Status] = []
         self.nodes_seen: list[object] = []
-        self.proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), self._make_datapath, self.published.append)
+        self.conntrack = FakeConntrack()
+        self.proxier = Proxier(
+            NODE_NAME,
+            Trackers(NODE_NAME),
+            self._make_datapath,
+            UdpCleanup(self.conntrack, FakeClock()),
+            self.published.append,
+        )
 
     def _make_datapath(self, own_node: object) -> RecordingDatapath:
         self.nodes_seen.append(own_node)
@@ -174,3 +187,54 @@ def test_a_service_that_loses_a_shared_address_to_another_is_written_too(rig: Ri
     rig.take(service("api", cluster_ips=["10.96.0.12"], external_ips=["203.0.113.9"]))
     rig.proxier.sync()
     assert rig.datapath.syncs[-1][0] == {service_name("api"), WEB}
+
+
+def dns_flow(backend: str) -> UdpEntry:
+    return entry_of(TrackedFlow("10.42.1.9", 40001, "10.96.0.11", 53, backend, 5353))
+
+
+@pytest.fixture
+def dns_rig(rig: Rig) -> Rig:
+    """A UDP Service with one endpoint, synced, and a client's flow to it."""
+    ports = (slice_port(5353, "d", "UDP"),)
+    rig.take(service("dns", port(53, "d", "UDP"), cluster_ips=["10.96.0.11"]))
+    rig.take(endpoint_slice("dns", "10.42.1.5", ports=ports))
+    rig.lists_complete()
+    rig.proxier.sync()
+    rig.conntrack.entries.add(dns_flow("10.42.1.5"))
+    rig.take(endpoint_slice("dns", "10.42.1.6", ports=ports))
+    return rig
+
+
+def test_flows_to_a_udp_backend_that_left_are_forgotten_and_the_status_counts_them(dns_rig: Rig):
+    dns_rig.proxier.sync()
+    assert dns_rig.conntrack.entries == set()
+    assert sum(cleaned.deleted for cleaned in dns_rig.published[-1].cleaned) == 1
+
+
+def test_flows_stay_until_the_datapath_has_the_new_backend(dns_rig: Rig):
+    dns_rig.datapath.failures.append(MapError("slots: no"))
+    with pytest.raises(MapError):
+        dns_rig.proxier.sync()
+    assert dns_rig.conntrack.entries == {dns_flow("10.42.1.5")}
+    dns_rig.proxier.sync()
+    assert dns_rig.conntrack.entries == set()
+
+
+def test_the_flows_of_a_service_that_was_deleted_in_a_failed_sync_are_forgotten_after_the_next(dns_rig: Rig):
+    dns_rig.proxier.take(gone(service("dns")))
+    dns_rig.datapath.failures.append(MapError("slots: no"))
+    with pytest.raises(MapError):
+        dns_rig.proxier.sync()
+    dns_rig.proxier.sync()
+    assert dns_rig.conntrack.entries == set()
+
+
+def test_a_full_sync_that_repaired_something_is_followed_by_a_clean_up_and_one_that_did_not_is_not(dns_rig: Rig):
+    dns_rig.proxier.sync()
+    dns_rig.conntrack.entries.add(dns_flow("10.96.0.11"))
+    dns_rig.proxier.sync(periodic=True)
+    assert dns_rig.conntrack.entries == {dns_flow("10.96.0.11")}
+    dns_rig.datapath.repairs = 1
+    dns_rig.proxier.sync(periodic=True)
+    assert dns_rig.conntrack.entries == set()

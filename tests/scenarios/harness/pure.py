@@ -7,7 +7,10 @@ from collections.abc import Set
 
 import msgspec
 
+from kbpf.clock import FakeClock
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
+from kbpf.host.fake import FakeConntrack
+from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.model.events import Kind, NodeChanged, ServiceChanged, SliceChanged, Synced
 from kbpf.model.flow import Action, Flow, Verdict
 from kbpf.model.names import ServiceName, SliceName
@@ -53,7 +56,8 @@ class Line:
     """The product's own line from events to a datapath, one sync for each change."""
 
     def __init__(self, datapath: Datapath) -> None:
-        self._proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda node: datapath, lambda status: None)
+        udp_cleanup = UdpCleanup(FakeConntrack(), FakeClock())
+        self._proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda node: datapath, udp_cleanup, lambda status: None)
         for kind in Kind:
             self._proxier.take(Synced(kind))
 
