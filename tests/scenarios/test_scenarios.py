@@ -1,26 +1,41 @@
-"""Every scenario file on every engine; `pytest -k ebpf-kernel-affinity_timeout` runs one of them."""
+"""Every scenario file on every engine; `pytest -k ebpf-trace-affinity_timeout` runs one of them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
+from tests.scenarios.harness.engine import Engine
 from tests.scenarios.harness.format import Scenario, load
 from tests.scenarios.harness.play import play
 from tests.scenarios.harness.pure import ReferenceEngine
+from tests.scenarios.harness.traces import EbpfTraceEngine, IptablesTraceEngine
 
-FILES = sorted(Path(__file__).parent.glob("*.yaml"))
-SCENARIOS = [load(path) for path in FILES]
-PURE = {engine.name: engine for engine in (ReferenceEngine,)}
+SCENARIOS = [load(path) for path in sorted(Path(__file__).parent.glob("*.yaml"))]
+PURE: dict[str, Callable[[], Engine]] = {
+    "reference": ReferenceEngine,
+    "iptables-trace": IptablesTraceEngine,
+    "ebpf-trace": EbpfTraceEngine,
+}
 
 
-def cases(engine: str) -> list[ParameterSet]:
-    return [pytest.param(engine, scenario, id=f"{engine}-{scenario.name}") for scenario in SCENARIOS]
+def on(*engines: str) -> pytest.MarkDecorator:
+    cases = [(engine, scenario) for engine in engines for scenario in SCENARIOS]
+    ids = [f"{engine}-{scenario.name}" for engine, scenario in cases]
+    return pytest.mark.parametrize(("name", "scenario"), cases, ids=ids)
 
 
-@pytest.mark.parametrize(("engine", "scenario"), [case for engine in PURE for case in cases(engine)])
-def test_decides(engine: str, scenario: Scenario) -> None:
-    if reason := scenario.reason_to_skip(engine):
-        pytest.skip(reason)
-    for sentence in play(scenario, PURE[engine]()):
+def check(scenario: Scenario, engine: Engine) -> None:
+    for sentence in play(scenario, engine):
         print(sentence)
+
+
+def skip_what_is_not_for(name: str, scenario: Scenario) -> None:
+    if reason := scenario.reason_to_skip(name):
+        pytest.skip(reason)
+
+
+@on(*PURE)
+def test_decides(name: str, scenario: Scenario) -> None:
+    skip_what_is_not_for(name, scenario)
+    check(scenario, PURE[name]())

@@ -14,11 +14,12 @@ SERVICE_CIDR = {Family.IPV4: "10.96.0.0/16", Family.IPV6: "fd96::/112"}
 LOOPBACK = {Family.IPV4: Address("127.0.0.1"), Family.IPV6: Address("::1")}
 
 CLIENT_POD = {Family.IPV4: Address("10.42.1.9"), Family.IPV6: Address("fd42:1::9")}
+SECOND_POD = (Address("10.42.1.10"), Address("fd42:1::10"))
 DEFAULT_SOURCE = {
     **{("pod", family): address for family, address in CLIENT_POD.items()},
     **{("host", family): address for family, address in NODE_ADDRESSES.items()},
-    ("ext", Family.IPV4): Address("198.51.100.7"),
-    ("ext", Family.IPV6): Address("2001:db8:100::7"),
+    ("ext", Family.IPV4): Address("198.51.100.9"),
+    ("ext", Family.IPV6): Address("2001:db8:51::9"),
 }
 
 NODE = ReferenceNode(
