@@ -244,11 +244,16 @@ def is_local_match(detector: LocalDetector | None) -> str | None:
     """The match for packets of pods, with a blank behind it; None when nothing is known to be one."""
     if detector is None:
         return None
-    return f"-i {word(detector.interface)} " if detector.interface else f"-s {word(detector.cidr or '')} "
+    if detector.interface:
+        return f"-i {word(detector.interface)} "
+    return "" if _is_everything(detector) else f"-s {word(detector.cidr or '')} "
 
 
 def is_not_local_match(detector: LocalDetector | None) -> str | None:
     """The opposite; None when no packet can match: then the rule is left out."""
-    if detector is None or (detector.cidr is not None and detector.cidr.endswith("/0")):
-        return None  # iptables-nft refuses "! -s 0.0.0.0/0"
-    return f"! {is_local_match(detector)}"
+    return None if detector is None or _is_everything(detector) else f"! {is_local_match(detector)}"
+
+
+def _is_everything(detector: LocalDetector) -> bool:
+    """A match on it would be no match: iptables-save drops it, and iptables-nft refuses its negation."""
+    return detector.cidr is not None and detector.cidr.endswith("/0")

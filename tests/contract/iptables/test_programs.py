@@ -1,15 +1,19 @@
 """The programs: what they take, refuse and print."""
 
+import fcntl
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 
+from kbpf.datapath.iptables.commands import Flavour
 from kbpf.datapath.iptables.rule import parse_rule
 from kbpf.datapath.iptables.ruleset import ChainKey, Table, parse_save
+from kbpf.demo.namespaces import Namespace
 from kbpf.errors import CommandFailed
 from kbpf.model.address import Family
 from tests.conftest import GOLDEN
-from tests.contract.iptables.hosts import Host, meaning
+from tests.contract.iptables.hosts import Host, inside, meaning
 
 EXAMPLES = sorted((GOLDEN / "iptables").glob("*.rules"))
 CANARY = ChainKey(Table.NAT, "KUBE-PROXY-CANARY")
@@ -95,3 +99,21 @@ def test_only_a_chain_that_is_gone_is_lacking(host: Host):
     assert host.tool().lacks(CANARY)
     host.tool().restore("*nat\n:KUBE-PROXY-CANARY - [0:0]\nCOMMIT\n")
     assert not host.tool().lacks(CANARY)
+
+
+@pytest.mark.root
+def test_a_lock_that_another_program_holds_for_a_moment_is_waited_for(namespace: Namespace):
+    tool = Host(inside(namespace), Flavour.LEGACY).tool()
+    released = Event()
+
+    def release() -> None:
+        released.set()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+    with Path("/run/xtables.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        timer = Timer(0.3, release)
+        timer.start()
+        tool.restore(BASE)
+        assert released.is_set()
+        timer.join()

@@ -186,6 +186,13 @@ def test_without_a_detector_pods_have_no_short_cut_past_a_local_policy():
     assert all("pod traffic" not in rule for rule in rules)
 
 
+def test_when_every_source_is_local_no_match_is_needed():
+    settings = IptablesSettings(detectors={Family.IPV4: LocalDetector(cidr="0.0.0.0/0")})
+    first = rules_of(render(STREAM, stream_slice("10.244.1.40"), settings=settings), STREAM_EXTERNAL)[0]
+    text = "pod traffic for media/stream:rtp external destinations"
+    assert first == f'-m comment --comment "{text}" -j KUBE-SVC-Y6US4ZIWJ2UWPBKQ'
+
+
 def test_the_masquerade_bit_is_written_as_eight_hex_digits():
     text = render(settings=IptablesSettings(masquerade_bit=3))
     assert rules_of(text, "KUBE-MARK-MASQ") == ["-j MARK --or-mark 0x00000008"]
