@@ -112,9 +112,10 @@ def _frontend(protocol: int) -> FrontendKey:
 def _write(maps: Maps, protocol: int, number: int, port: int) -> None:
     """One service with one backend, both of the same reserved id."""
     key = _frontend(protocol)
-    views = (View.CLUSTER, Verdict.REJECT, View.CLUSTER, Verdict.REJECT)
+    # Not a ClusterIP: on an address of this node, such as all of 127.0.0.0/8, the hooks leave those alone.
+    kind, views = Kind.EXTERNAL_IP, (View.CLUSTER, Verdict.REJECT, View.CLUSTER, Verdict.REJECT)
     maps.backends.update({BackendKey(number): BackendValue(packed(_LOOPBACK), port, protocol, number)})
     maps.membership.update({MembershipKey(number, number, View.CLUSTER): MembershipValue(1, 1, number, number)})
     maps.slots.update({SlotKey(number, 1, View.CLUSTER, 0): SlotValue(number, number, 1)})
     maps.services.update({ServiceKey(number): ServiceValue(1, 1, 0, number, 0)})
-    maps.frontends.update({key: FrontendValue(*key, Kind.CLUSTER_IP, number, 0, 0, *views)})
+    maps.frontends.update({key: FrontendValue(*key, kind, number, 0, 0, *views)})

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from kbpf.datapath.ebpf import loader, selftest, source
+from kbpf.datapath.ebpf.layout import LocalAddrKey, LocalAddrValue, LocalFlag
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.ebpf.probe import probe
 from kbpf.datapath.interface import Answer
+from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.conftest import Node
 
 pytestmark = pytest.mark.root
@@ -48,6 +50,14 @@ def test_it_passes_before_the_hooks_are_attached(maps: Maps, pins: Pins, program
     result = selftest.run(maps, pins, programs, cgroup)
     assert (result.answer, result.reason) == (Answer.YES, "")
     assert is_empty(maps, cgroup)
+
+
+def test_it_passes_where_the_loopback_addresses_are_known_as_local(
+    maps: Maps, pins: Pins, programs: Path, cgroup: Path
+) -> None:
+    maps.local_addr.update({LocalAddrKey(packed(Address("127.0.0.1"))): LocalAddrValue(LocalFlag.LOOPBACK)})
+    result = selftest.run(maps, pins, programs, cgroup)
+    assert (result.answer, result.reason) == (Answer.YES, "")
 
 
 def test_it_passes_through_the_hooks_in_force(node: Node) -> None:
