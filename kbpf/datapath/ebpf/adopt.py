@@ -11,6 +11,7 @@ from kbpf.datapath.ebpf.encode import OPEN_END, UNREADABLE, Encoded, frontend_ke
 from kbpf.datapath.ebpf.ids import BackendAddress, Ids
 from kbpf.datapath.ebpf.installed import Installed
 from kbpf.datapath.ebpf.layout import (
+    FIRST_RESERVED_ID,
     ConfigValue,
     FrontendFlag,
     FrontendKey,
@@ -54,8 +55,8 @@ def adopt(
 
 
 def _ids(rows: Rows, given: Ids) -> Ids:
-    services = [key.id for key, value in rows.services.items() if value.id == key.id]
-    backends = {key.id: value for key, value in rows.backends.items() if value.id == key.id}
+    services = [key.id for key, value in rows.services.items() if value.id == key.id < FIRST_RESERVED_ID]
+    backends = {key.id: value for key, value in rows.backends.items() if value.id == key.id < FIRST_RESERVED_ID}
     config = rows.config.get(CONFIG_KEY, NO_CONFIG)
     # The rows as well: the ids must not begin anew when somebody emptied the config map.
     ids = Ids(

@@ -7,10 +7,8 @@ the config map and only grow. `installed` asks for ids; `adopt` takes over what 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kbpf.datapath.ebpf.layout import BackendKey, BackendValue
+from kbpf.datapath.ebpf.layout import FIRST_RESERVED_ID, BackendKey, BackendValue
 from kbpf.errors import MapFull
-
-_LAST_ID = 2**32 - 1
 
 
 class BackendAddress(NamedTuple):
@@ -91,6 +89,6 @@ class Ids:
 
 
 def _checked(number: int, what: str) -> int:
-    if number > _LAST_ID:
-        raise MapFull(f"all {_LAST_ID} {what} ids were given: `kbpf cleanup` and a start begin anew")
+    if number >= FIRST_RESERVED_ID:
+        raise MapFull(f"all {what} ids were given: `kbpf cleanup` and a start begin anew")
     return number

@@ -12,11 +12,14 @@ COUNTED = frozenset(
     spec.name for spec in (layout.FRONTENDS, layout.SERVICES, layout.SLOTS, layout.MEMBERSHIP, layout.BACKENDS)
 )
 
+RESERVED = 2
+"""Entries of each map that stay free for the self-test, one for each protocol."""
+
 
 class Room:
     def __init__(self, specs: Iterable[AnySpec], used: Mapping[str, int]) -> None:
         self._specs = {spec.name: spec for spec in specs if spec.name in COUNTED}
-        self._free = {name: spec.max_entries - used.get(name, 0) for name, spec in self._specs.items()}
+        self._free = {name: spec.max_entries - RESERVED - used.get(name, 0) for name, spec in self._specs.items()}
 
     def take(self, need: Mapping[str, int]) -> str | None:
         """Reserve all of it; or reserve nothing and say which map has no room."""
@@ -30,4 +33,5 @@ class Room:
 
     def has_grown(self, used: Mapping[str, int]) -> bool:
         """With `used` entries now, is there more room than was left when this plan was made?"""
-        return any(spec.max_entries - used.get(name, 0) > self._free[name] for name, spec in self._specs.items())
+        now = Room(self._specs.values(), used)
+        return any(free > self._free[name] for name, free in now._free.items())

@@ -14,6 +14,7 @@ from kbpf.datapath.ebpf.layout import (
     Reason,
     ServiceKey,
 )
+from kbpf.datapath.ebpf.room import RESERVED
 from kbpf.errors import LoadFailed, MapError
 from kbpf.model.address import Address, packed
 from kbpf.model.flow import REJECT, Origin
@@ -186,12 +187,17 @@ def test_affinity_rows_of_a_service_that_stays_are_the_programs_own(node: EbpfNo
 # ---- what does not fit
 
 
+def sizes(**room: int) -> dict[str, int]:
+    """Maps with this much room for services."""
+    return {name: RESERVED + entries for name, entries in room.items()}
+
+
 def test_a_service_that_does_not_fit_is_left_to_iptables_whole_and_named():
-    node = EbpfNode({"slots": 3})
+    node = EbpfNode(sizes(slots=3))
     report = node.sync(BOTH)
     assert report.warnings == (
         "shop/zoo (IPv4) does not fit the maps and is left to iptables:"
-        " no room in slots (3 entries): raise --bpf-slot-entries",
+        " no room in slots (5 entries): raise --bpf-slot-entries",
     )
     assert report.deferred == {"spilled": 1}
     assert addresses(node) == set(PODS)
@@ -203,20 +209,20 @@ def test_a_service_that_does_not_fit_is_left_to_iptables_whole_and_named():
 
 @pytest.mark.parametrize("name", ["services", "backends", "membership"])
 def test_every_map_is_counted(name: str):
-    node = EbpfNode({name: 1})
+    node = EbpfNode(sizes(**{name: 1}))
     [warning] = node.sync(WEB if name != "services" else BOTH).warnings
-    assert f"no room in {name} (1 entries)" in warning
+    assert f"no room in {name} (3 entries)" in warning
 
 
 def test_without_room_even_for_leave_alone_there_is_no_frontend():
-    node = EbpfNode({"frontends": 1})
+    node = EbpfNode(sizes(frontends=1))
     assert len(node.sync(BOTH).warnings) == 1
     assert node.trace(TO_ZOO).reason is Reason.NOT_A_FRONTEND
     assert addresses(node) == set(PODS)
 
 
 def test_a_service_comes_back_when_another_makes_room():
-    node = EbpfNode({"slots": 3})
+    node = EbpfNode(sizes(slots=3))
     node.sync(BOTH)
     node.sync(table_of(*zoo("10.42.1.7")))
     report = node.sync(table_of(*zoo("10.42.1.7", "10.42.1.8")))
@@ -228,7 +234,7 @@ def zoo(*pods: str):
 
 
 def test_what_lacked_room_only_while_an_old_generation_stood_beside_the_new_one_is_tried_again():
-    node = EbpfNode({"slots": 4})
+    node = EbpfNode(sizes(slots=4))
     node.sync(WEB)
     renewed = [service("web"), endpoint_slice("web", "10.42.1.5", "10.42.1.7")]
     crowded = table_of(*renewed, *zoo("10.42.1.6", "10.42.1.7"))
@@ -245,7 +251,7 @@ def test_more_backends_than_a_service_row_can_count_do_not_fit(node: EbpfNode, m
 
 
 def test_a_service_that_outgrows_the_maps_takes_its_rows_along():
-    node = EbpfNode({"slots": 3})
+    node = EbpfNode(sizes(slots=3))
     node.sync(WEB)
     node.sync(table_of(service("web"), endpoint_slice("web", *PODS, "10.42.1.7", "10.42.1.8")))
     assert node.trace(TO_WEB).defer_reason is DeferReason.SPILLED
