@@ -3,8 +3,8 @@
     prepare     load if needed, observe, decide: the plan, and what is left to iptables
     commit      carry it out, then attach the hooks
 
-`sync` is both. Only full syncs read the maps; a partial one knows what it wrote. After a failure nothing is known, and
-the next sync is a full one.
+`sync` is both; who feeds the residue to iptables does so in between. Only full syncs read the maps; a partial one knows
+what it wrote. After a failure nothing is known, and the next sync is a full one.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -110,7 +110,7 @@ class EbpfDatapath:
         self._clock = clock
         self._maps: MapSet | None = None
         self._memory: Memory | None = None
-        self._table: ServiceTable | None = None
+        self._table = ServiceTable()
 
     def probe(self) -> Support:
         return self._programs.probe()
@@ -153,9 +153,8 @@ class EbpfDatapath:
         )
 
     def residue(self, port: ResolvedPort) -> ResolvedPort | None:
-        """The part of a service port that is left to iptables, as far as the last `prepare` knew; None: nothing."""
-        frontends = port.frontends if self._table is None else self._table.owned_frontends(port)
-        return residue(port, frontends, self._deferral)
+        """The part of a service port that is left to iptables, by the last `prepare`; None: nothing."""
+        return residue(port, self._table.owned_frontends(port), self._deferral)
 
     def dump(self) -> str:
         maps = self._maps or self._programs.open()

@@ -1,0 +1,48 @@
+"""Builds the real eBPF datapath out of its parts; called by the server and by `kbpf cleanup`, `dump` and `probe`."""
+
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kbpf.clock import Clock, SystemClock
+from kbpf.datapath.ebpf import probe
+from kbpf.datapath.ebpf.backend import EbpfDatapath
+from kbpf.datapath.ebpf.defer import DeferSettings
+from kbpf.datapath.ebpf.programs import PinnedPrograms
+from kbpf.model.address import Address
+
+_SO_NETNS_COOKIE = 71
+
+
+def create(
+    bpffs_root: Path,
+    cgroup_root: Path | None,
+    local_addresses: Callable[[], frozenset[Address]],
+    *,
+    masquerade_all: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    clock: Clock | None = None,
+) -> EbpfDatapath:
+    """The datapath of the node whose network namespace this process is in.
+
+    No `cgroup_root`: the host's cgroup2 mount. `sizes` gives max_entries by map name where it is not the default.
+    """
+    has_set_retval = probe.has_set_retval()
+    return EbpfDatapath(
+        PinnedPrograms(bpffs_root, cgroup_root, has_set_retval=has_set_retval, sizes=sizes),
+        DeferSettings(masquerade_all=masquerade_all, can_reject=has_set_retval),
+        local_addresses,
+        netns_cookie(),
+        clock or SystemClock(),
+    )
+
+
+def netns_cookie() -> int:
+    """The kernel's number for this process's network namespace; 0 where it does not tell (before Linux 5.14)."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            packed = asked.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+    except OSError:
+        return 0
+    return int(struct.unpack("=Q", packed)[0])

@@ -1,0 +1,120 @@
+"""The real programs: loaded by the loader child, pinned below one bpffs root, in force on one cgroup.
+
+`backend` asks for them in its own words; here stand the order of the steps and the translation of what may fail.
+Several instances run side by side on a machine when each has roots of its own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import structlog
+
+from kbpf.datapath.ebpf import links, loader, probe, selftest, source
+from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
+from kbpf.datapath.ebpf.layout import specs
+from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.pins import Pins, remove
+from kbpf.datapath.ebpf.rows import AnySpec
+from kbpf.datapath.interface import Answer, Support
+from kbpf.errors import LoadFailed
+
+log = structlog.get_logger()
+
+
+class PinnedPrograms:
+    def __init__(
+        self,
+        bpffs_root: Path,
+        cgroup_root: Path | None,
+        *,
+        has_set_retval: bool,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """No `cgroup_root`: the host's cgroup2 mount. `sizes` gives max_entries by map name where not the default."""
+        self._pins = Pins(bpffs_root)
+        self._wished_cgroup = cgroup_root
+        self._has_set_retval = has_set_retval
+        self._sizes = dict(sizes or {})
+        self._folder: Path | None = None
+        self._maps: Maps | None = None
+
+    @property
+    def specs(self) -> Sequence[AnySpec]:
+        return specs(self._sizes)
+
+    def probe(self) -> Support:
+        return probe.probe(self._wished_cgroup, self._pins.root)
+
+    def load(self) -> Maps:
+        with _failing_as_load():
+            ensure_bpffs(self._pins.root)
+            build = source.describe(self._pins, self._sizes, has_set_retval=self._has_set_retval)
+            self._folder = loader.ensure_loaded(self._pins, build).programs
+            self._maps = Maps.open(self._pins, self._sizes)
+        return self._maps
+
+    def open(self) -> Maps | None:
+        return Maps.open(self._pins, self._sizes) if self._pins.maps.exists() else None
+
+    def is_attached(self) -> bool:
+        with _failing_as_load():
+            return links.attached(self._pins, self._cgroup) == links.program_ids(self._loaded)
+
+    def attach(self) -> int:
+        if self.is_attached():
+            return 0
+        self._test()
+        with _failing_as_load():
+            done = links.attach(self._pins, self._loaded, self._cgroup)
+            log.info("attached the programs", cgroup=str(self._cgroup), created=done.created, updated=done.updated)
+            self._remove_other_versions()
+        return done.changed
+
+    def remove(self) -> None:
+        self._folder = self._maps = None
+        with _failing_as_load():
+            self._remove_other_versions()
+            links.detach(self._pins.links)
+            remove(self._pins.folder)
+            if self._pins.root.exists() and not any(self._pins.root.iterdir()):
+                self._pins.root.rmdir()
+
+    @cached_property
+    def _cgroup(self) -> Path:
+        found = self._wished_cgroup or find_cgroup2()
+        if found is None:
+            raise LoadFailed("no cgroup2 hierarchy is mounted")
+        return found
+
+    @property
+    def _loaded(self) -> Path:
+        if self._folder is None:
+            raise LoadFailed("the programs are not loaded")
+        return self._folder
+
+    def _test(self) -> None:
+        if self._maps is None:
+            raise LoadFailed("the programs are not loaded")
+        found = selftest.run(self._maps, self._pins, self._loaded, self._cgroup)
+        if found.answer is Answer.NO:
+            raise LoadFailed(f"the self-test failed: {found.reason}")
+        if found.answer is Answer.UNKNOWN:
+            log.warning(f"the self-test could not tell: {found.reason}")
+
+    def _remove_other_versions(self) -> None:
+        """After ours are in force, or with them: no socket is without programs in between."""
+        for folder in self._pins.other_versions():
+            links.detach(folder / self._pins.links.name)
+            remove(folder)
+
+
+@contextmanager
+def _failing_as_load() -> Iterator[None]:
+    """Whatever a file system or the kernel refuses here means that the programs cannot be in force."""
+    try:
+        yield
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        raise LoadFailed(f"eBPF programs:{where}: {error.strerror or error}") from error
