@@ -4,7 +4,7 @@ Pure. Whatever is wrong in the object comes back as Problems; the rest of the ob
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from kbpf.model.address import Address, Family, family_of, parse_address, parse_cidr
@@ -34,15 +34,15 @@ class ServiceReader:
         if not self._is_proxied():
             return ()
         cluster_ips = self._cluster_ips()
-        ports: dict[ServicePortName, ServicePortSpec] = {}
+        ports: dict[ServicePortName, int] = {}
         for index, spec in enumerate(self.spec.ports or ()):
             name = self._port_name(index, spec, ports)
             if name is not None:
-                ports[name] = spec
+                ports[name] = index
         return tuple(
-            self._service_port(name, spec, family, cluster_ip)
+            self._service_port(name, index, family, cluster_ip)
             for family, cluster_ip in cluster_ips.items()
-            for name, spec in ports.items()
+            for name, index in ports.items()
         )
 
     def _is_proxied(self) -> bool:
@@ -71,7 +71,7 @@ class ServiceReader:
         return found
 
     def _port_name(
-        self, index: int, spec: ServicePortSpec, seen: dict[ServicePortName, ServicePortSpec]
+        self, index: int, spec: ServicePortSpec, seen: Collection[ServicePortName]
     ) -> ServicePortName | None:
         field = f"spec.ports[{index}]"
         try:
@@ -91,9 +91,8 @@ class ServiceReader:
             return None
         return name
 
-    def _service_port(
-        self, name: ServicePortName, spec: ServicePortSpec, family: Family, cluster_ip: Address
-    ) -> ServicePort:
+    def _service_port(self, name: ServicePortName, index: int, family: Family, cluster_ip: Address) -> ServicePort:
+        spec = (self.spec.ports or ())[index]
         external_ips = self._external_ips(family)
         external_policy_local = self._external_policy_local(external_ips)
         return ServicePort(
@@ -101,7 +100,7 @@ class ServiceReader:
             family=family,
             cluster_ip=cluster_ip,
             port=spec.port or 0,
-            node_port=self._optional_port(f"spec.ports[{name.port or 0}].nodePort", spec.node_port),
+            node_port=self._optional_port(f"spec.ports[{index}].nodePort", spec.node_port),
             external_ips=external_ips,
             load_balancer_ips=self._load_balancer_ips(family),
             source_ranges=self._source_ranges(family),
