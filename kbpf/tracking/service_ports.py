@@ -15,6 +15,7 @@ from kbpf.model.service_port import ServicePort
 
 DEFAULT_AFFINITY_TIMEOUT_S = 10800
 MAX_AFFINITY_TIMEOUT_S = 86400
+UNSPECIFIED = frozenset({"0.0.0.0", "::"})  # noqa: S104  (nothing binds to it)
 PORT_NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?")
 """Wider than the API's rule (a DNS label), narrower than anything that could end a quoted string."""
 
@@ -60,7 +61,7 @@ class ServiceReader:
             texts = [self.spec.cluster_ip or ""]
         for index, text in enumerate(texts[: len(families)] if families else texts):
             field = f"spec.clusterIPs[{index}]" if families else "spec.clusterIP"
-            address = self._parse(field, text, parse_address, "no ClusterIP of this family")
+            address = self._parse(field, text, frontend_address, "no ClusterIP of this family")
             if address is None:
                 continue
             family = family_of(address)
@@ -177,7 +178,7 @@ class ServiceReader:
     def _addresses_of(self, family: Family, texts: Iterable[tuple[str, str]]) -> tuple[Address, ...]:
         addresses: dict[Address, None] = {}
         for field, text in texts:
-            address = self._parse(field, text, parse_address, "address skipped")
+            address = self._parse(field, text, frontend_address, "address skipped")
             if address is not None and family_of(address) is family:
                 addresses[address] = None
         return tuple(addresses)
@@ -199,6 +200,14 @@ def service_ports(name: ServiceName, service: Service) -> tuple[tuple[ServicePor
     """The service ports of a Service in both families, and what was wrong with it."""
     reader = ServiceReader(name, service)
     return reader.service_ports(), tuple(reader.problems)
+
+
+def frontend_address(text: str) -> Address:
+    """Raises ValueError, also for the unspecified address: as a destination it would mean any."""
+    address = parse_address(text)
+    if address in UNSPECIFIED:
+        raise ValueError("is the unspecified address")
+    return address
 
 
 def is_port(number: int | None) -> bool:

@@ -168,6 +168,14 @@ def test_a_wrong_external_ip_is_skipped_and_named_once_for_both_families():
     ]
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "000.0.0.0", "::", "::ffff:0.0.0.0"])
+def test_an_unspecified_address_is_no_frontend(address: str):
+    found, problems = service_ports(NAME, service(external_ips=[address], ingress=[address]))
+    assert (found[0].external_ips, found[0].load_balancer_ips) == ((), ())
+    assert [problem.field for problem in problems] == ["spec.externalIPs[0]", "status.loadBalancer.ingress[0].ip"]
+    assert service_ports(NAME, addressed(address, None, None))[0] == ()
+
+
 @pytest.mark.parametrize(
     ("ingress", "expected"),
     [
