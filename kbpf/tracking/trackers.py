@@ -37,6 +37,8 @@ class Trackers:
         self._slices: ChangeTracker[SliceName, SliceRecord] = ChangeTracker()
         self._slices_of: dict[ServiceName, set[SliceName]] = {}
         self._problems: dict[tuple[type, ServiceName | SliceName], tuple[Problem, ...]] = {}
+        self._unconfirmed: frozenset[ServiceName] = frozenset()
+        """Dirty in a checkout that was not committed: the table, perhaps half the kernel, holds what it showed."""
 
     # -- events in ---------------------------------------------------------------------------------------------------
 
@@ -87,18 +89,20 @@ class Trackers:
 
     def checkout(self) -> ChangeSet:
         services, slices = self._services.checkout(), self._slices.checkout()
-        dirty = set(services.shown)
+        dirty = set(services.shown) | self._unconfirmed
         for records in (slices.shown, slices.synced):
             dirty.update(record.service for record in records.values() if record is not None)
-        return ChangeSet(services, slices, frozenset(dirty))
+        self._unconfirmed = frozenset(dirty)
+        return ChangeSet(services, slices, self._unconfirmed)
 
     def commit(self, changes: ChangeSet) -> None:
         self._services.commit(changes.services)
         self._slices.commit(changes.slices)
+        self._unconfirmed -= changes.dirty
 
     @property
     def has_pending(self) -> bool:
-        return bool(self._services.pending or self._slices.pending)
+        return bool(self._services.pending or self._slices.pending or self._unconfirmed)
 
     # -- live state, read by resolve ---------------------------------------------------------------------------------
 

@@ -238,3 +238,15 @@ def test_a_full_sync_that_repaired_something_is_followed_by_a_clean_up_and_one_t
     dns_rig.datapath.repairs = 1
     dns_rig.proxier.sync(periodic=True)
     assert dns_rig.conntrack.entries == set()
+
+
+def test_a_service_that_comes_with_a_failed_sync_and_goes_before_the_next_leaves_nothing(rig: Rig):
+    rig.lists_complete()
+    rig.proxier.sync()
+    rig.take(service())
+    rig.datapath.failures.append(MapError("slots: no"))
+    with pytest.raises(MapError):
+        rig.proxier.sync()
+    rig.proxier.take(gone(service()))
+    rig.proxier.sync()
+    assert rig.datapath.held == {}
