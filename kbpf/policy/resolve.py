@@ -58,13 +58,17 @@ def resolve_port(port: ServicePort, endpoints: tuple[Endpoint, ...], node: NodeT
 
 
 def frontends(port: ServicePort) -> tuple[Frontend, ...]:
-    """ClusterIP first, then external IPs, load balancer IPs and the node port: the order in which rules are written."""
-    found = [Frontend(FrontendKind.CLUSTER_IP, port.cluster_ip, port.port)]
-    found += [Frontend(FrontendKind.EXTERNAL_IP, address, port.port) for address in port.external_ips]
-    found += [Frontend(FrontendKind.LOAD_BALANCER_IP, address, port.port) for address in port.load_balancer_ips]
-    if port.node_port:
-        found.append(Frontend(FrontendKind.NODE_PORT, None, port.node_port))
-    return tuple(found)
+    """ClusterIP first, then external IPs, load balancer IPs and the node port: the order in which rules are written.
+
+    An address that is named twice is one frontend, of the first kind: kube-proxy's second rule for it is never reached.
+    """
+    found = {port.cluster_ip: Frontend(FrontendKind.CLUSTER_IP, port.cluster_ip, port.port)}
+    for address in port.external_ips:
+        found.setdefault(address, Frontend(FrontendKind.EXTERNAL_IP, address, port.port))
+    for address in port.load_balancer_ips:
+        found.setdefault(address, Frontend(FrontendKind.LOAD_BALANCER_IP, address, port.port))
+    node_port = (Frontend(FrontendKind.NODE_PORT, None, port.node_port),) if port.node_port else ()
+    return (*found.values(), *node_port)
 
 
 def _target(is_local_policy: bool, has_any: bool, has_local: bool) -> Target:
