@@ -7,7 +7,7 @@ import pytest
 
 from kbpf.model.address import Address, Family
 from kbpf.model.detector import LocalDetector
-from kbpf.model.flow import DROP, REJECT, Action, Flow, Origin, Verdict
+from kbpf.model.flow import DROP, PASS, REJECT, Action, Flow, Origin, Verdict
 from kbpf.model.objects import EndpointSlice, SliceEndpoint
 from kbpf.model.table import Backend, ServiceTable
 from kbpf.policy.reference import ReferenceNode, expected_verdict
@@ -66,7 +66,7 @@ def table(row: str, internal: str, external: str) -> ServiceTable:
 
 def words(verdict: Verdict) -> str:
     if verdict.action is not Action.FORWARD:
-        assert verdict in (DROP, REJECT)
+        assert verdict in (DROP, REJECT, PASS)
         return verdict.action.value
     names = {Backend(Address(HERE), 8080, True): "L", Backend(Address(THERE), 8080, False): "r"}
     return " ".join(sorted(names[backend] for backend in verdict.backends))
@@ -79,6 +79,12 @@ EVERYBODY = (POD, HOST, OUTSIDE)
 def external_flows(*sources: tuple[Origin, str]) -> list[Flow]:
     places = ((NODE_IP, NODE_PORT), (LOAD_BALANCER_IP, 80), (EXTERNAL_IP, 80))
     return [flow(*source, *place) for source in sources for place in places]
+
+
+def expected_outside(cell: str, each: Flow) -> str:
+    """kube-proxy has no rule that rejects what the node itself sends out to an address without endpoints."""
+    is_on_its_way_out = each.origin is Origin.HOST and each.destination != NODE_IP
+    return "pass" if cell == "reject" and is_on_its_way_out else cell
 
 
 @ROWS
@@ -101,18 +107,24 @@ def test_internal_policy_local(row: str, external: str):
 @pytest.mark.parametrize("internal", ["Cluster", "Local"])
 def test_external_policy_cluster(row: str, internal: str):
     for each in external_flows(*EVERYBODY):
-        assert words(expected_verdict(table(row, internal, "Cluster"), each, NODE)) == TABLE[row][2]
+        assert words(expected_verdict(table(row, internal, "Cluster"), each, NODE)) == expected_outside(
+            TABLE[row][2], each
+        )
 
 
 @ROWS
 @pytest.mark.parametrize("internal", ["Cluster", "Local"])
 def test_external_policy_local_from_outside(row: str, internal: str):
     for each in external_flows(OUTSIDE):
-        assert words(expected_verdict(table(row, internal, "Local"), each, NODE)) == TABLE[row][3]
+        assert words(expected_verdict(table(row, internal, "Local"), each, NODE)) == expected_outside(
+            TABLE[row][3], each
+        )
 
 
 @ROWS
 @pytest.mark.parametrize("internal", ["Cluster", "Local"])
 def test_external_policy_local_from_a_pod_or_the_host(row: str, internal: str):
     for each in external_flows(POD, HOST):
-        assert words(expected_verdict(table(row, internal, "Local"), each, NODE)) == TABLE[row][4]
+        assert words(expected_verdict(table(row, internal, "Local"), each, NODE)) == expected_outside(
+            TABLE[row][4], each
+        )
