@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
@@ -23,13 +24,31 @@ sockets = {}
 
 
 def enter(cgroup, addresses):
-    Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     # An IPv6 address is tentative at first, on lo too: nobody can bind to it then.
     commands = [f"address add {address} dev lo {'nodad' if ':' in address else ''}" for address in addresses]
-    commands.insert(0, "link set lo up")
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(["link set lo up", *commands]), text=True, check=True)
+    for address in addresses:
+        await_route(address.partition("/")[0])
+    # Last, so that no hook sees the above.
+    Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
+
+
+def await_route(address):
+    """The kernel adds the route to a new IPv6 address some time after the address; a refusal has been there and back."""
+    deadline = time.monotonic() + 10
+    while True:
+        with socket.socket(family_of(address)) as client:
+            client.settimeout(0.2)
+            try:
+                client.connect((address, 9))
+            except ConnectionRefusedError:
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+        time.sleep(0.002)
 
 
 def family_of(address):

@@ -3,17 +3,19 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from errno import ENETUNREACH
 from pathlib import Path
 
 import pytest
 
 from kbpf.datapath.ebpf import libbpf, links, loader, source
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs
+from kbpf.datapath.ebpf.layout import Reason
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.errors import LoadFailed, MapError
-from tests.kernel.ebpf.world import BACKENDS4, VIP4, Frontend, backends, put_service
+from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_service
 
 pytestmark = pytest.mark.root
 
@@ -103,6 +105,20 @@ def test_a_load_that_is_killed_is_finished_by_the_next(own_pins: Pins, share: fl
     assert loader.is_loaded(own_pins, build)
     assert [path.name for path in own_pins.programs.iterdir()] == [build.hash]
     Maps.open(own_pins, {}).close()
+
+
+def test_without_set_retval_a_frontend_without_backends_passes(
+    own_pins: Pins, cgroup: Path, pods: Callable[[], Pod]
+) -> None:
+    """Such a kernel can only answer EPERM; user space defers such frontends, and until then the call goes its way."""
+    loaded = loader.ensure_loaded(own_pins, source.describe(own_pins, SMALL, has_set_retval=False))
+    maps = Maps.open(own_pins, SMALL)
+    put_service(maps, 7, [Frontend(VIP4)], (), protocols=[UDP])
+    links.attach(own_pins, loaded.programs, cgroup)
+    assert pods().ask("connects", VIP4, 80, 3) == {f"errno {ENETUNREACH}": 3}
+    assert maps.stats.read()[Reason.REJECT_PASSED] == 3
+    links.detach(own_pins.links)
+    maps.close()
 
 
 def test_no_header_of_the_system_is_needed(own_pins: Pins) -> None:
