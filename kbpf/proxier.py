@@ -18,8 +18,8 @@ from kbpf.datapath.interface import Datapath, SyncReport
 from kbpf.host.udp_cleanup import CleanedFlows, UdpCleanup
 from kbpf.model.events import Event, Kind, NodeChanged, Synced
 from kbpf.model.names import ServiceName
-from kbpf.model.node import NodeTopology, is_eligible
-from kbpf.model.objects import ZONE_LABEL, Node
+from kbpf.model.node import NodeTopology, is_eligible, node_zone
+from kbpf.model.objects import Node
 from kbpf.model.table import ServiceTable
 from kbpf.policy.resolve import resolve
 from kbpf.tracking.trackers import Trackers
@@ -82,10 +82,10 @@ class Proxier:
         if event.name != self._node_name:
             return False
         self._node = event.node
-        labels = (event.node.metadata.labels if event.node else None) or {}
-        topology = NodeTopology(self._node_name, labels.get(ZONE_LABEL, ""))
-        # A Node that is gone keeps its zone, as in kube-proxy: a lapse of the API must not move traffic.
-        if event.node is None or topology == self._topology:
+        if event.node is None:
+            return False  # its zone is kept, as in kube-proxy: a lapse of the API must not move traffic
+        topology = NodeTopology(self._node_name, node_zone(event.node))
+        if topology == self._topology:
             return False
         self._topology = topology
         self._needs_resolve_all = True

@@ -52,6 +52,7 @@ def choice(values: type[Any]) -> click.Choice[str]:
 
 
 def apply(options: list[Callable[[Command], Command]], command: Command) -> Command:
+    """Decorate `command` with `options`, shown by --help in their order."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -159,33 +160,31 @@ LOGGING: list[Callable[[Any], Any]] = [
 
 
 def config_of(options: dict[str, Any]) -> Config:
-    """The validated configuration; options that a command does not have keep their defaults. Raises UsageError."""
-    given: dict[str, Any] = {
-        "manifests": tuple(options.get("manifests") or ()),
-        "node_name": node_name(options.get("hostname_override")),
+    """The validated configuration of a command that has all of RUNNING. Raises UsageError."""
+    return Config(
+        manifests=tuple(options["manifests"]),
+        datapath=DatapathWish(options["datapath"]),
+        fallback=Fallback(options["fallback"]),
+        cgroup_root=options["cgroup_root"],
+        bpffs_root=options["bpffs_root"],
+        sync_period_s=options["iptables_sync_period"],
+        min_sync_period_s=options["iptables_min_sync_period"],
+        iptables_backend=IptablesBackend(options["iptables_backend"]),
+        healthz_address=listen_address("--healthz-bind-address", options["healthz_bind_address"], HEALTHZ_PORT),
+        **traffic_of(options),
+    )
+
+
+def traffic_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The fields of Config that decide about traffic, from a command that has TRAFFIC. Raises UsageError."""
+    return {
+        "node_name": node_name(options["hostname_override"]),
+        "node_ips": node_ips(options["node_ip"]),
+        "cluster_cidrs": cluster_cidrs(options["cluster_cidr"]),
+        "detect_local_mode": DetectLocalMode(options["detect_local_mode"]),
+        "pod_interface": options["pod_bridge_interface"] or options["pod_interface_name_prefix"],
+        "masquerade_all": options["masquerade_all"],
+        "masquerade_bit": options["iptables_masquerade_bit"],
+        "localhost_node_ports": options["iptables_localhost_nodeports"],
+        "node_port_addresses": node_port_addresses(",".join(options["nodeport_addresses"])),
     }
-    converters: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "datapath": ("datapath", DatapathWish),
-        "fallback": ("fallback", Fallback),
-        "cgroup_root": ("cgroup_root", lambda path: path),
-        "bpffs_root": ("bpffs_root", lambda path: path),
-        "node_ip": ("node_ips", node_ips),
-        "cluster_cidr": ("cluster_cidrs", cluster_cidrs),
-        "detect_local_mode": ("detect_local_mode", DetectLocalMode),
-        "masquerade_all": ("masquerade_all", bool),
-        "iptables_masquerade_bit": ("masquerade_bit", int),
-        "iptables_localhost_nodeports": ("localhost_node_ports", bool),
-        "nodeport_addresses": ("node_port_addresses", lambda texts: node_port_addresses(",".join(texts))),
-        "iptables_sync_period": ("sync_period_s", float),
-        "iptables_min_sync_period": ("min_sync_period_s", float),
-        "iptables_backend": ("iptables_backend", IptablesBackend),
-        "healthz_bind_address": (
-            "healthz_address",
-            lambda text: listen_address("--healthz-bind-address", text, HEALTHZ_PORT),
-        ),
-    }
-    for option, (name, convert) in converters.items():
-        if options.get(option) is not None:
-            given[name] = convert(options[option])
-    given["pod_interface"] = options.get("pod_bridge_interface") or options.get("pod_interface_name_prefix") or ""
-    return Config(**given)

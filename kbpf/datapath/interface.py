@@ -64,7 +64,10 @@ class SyncReport:
 
 
 class Datapath(Protocol):
-    name: str
+    @property
+    def name(self) -> str:
+        """ "ebpf" or "iptables": the one in charge."""
+        ...
 
     def probe(self) -> Support:
         """Can this datapath run here? Changes nothing."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kbpf.model.address import Address, Family, family_of, parse_address, parse_cidr
-from kbpf.model.objects import Node
+from kbpf.model.objects import ZONE_LABEL, Node
 
 EXCLUSION_TAINT = "ToBeDeletedByClusterAutoscaler"
 
@@ -14,6 +14,10 @@ class NodeTopology:
 
     name: str
     zone: str = ""
+
+
+def node_zone(node: Node) -> str:
+    return (node.metadata.labels or {}).get(ZONE_LABEL, "")
 
 
 def is_eligible(node: Node) -> bool:

@@ -55,10 +55,15 @@ class HealthServer:
 
 
 def _bind(address: ListenAddress, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    server_type = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
-    server: ThreadingHTTPServer = server_type((address.host, address.port), handler)
-    return server
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            # A client that went away in the middle of its answer is no news.
+            log.debug(f"health server: a request of {client_address} failed", exc_info=True)
+
+    return Server((address.host, address.port), handler)
 
 
 def _handler(health: HealthTracker) -> type[BaseHTTPRequestHandler]:

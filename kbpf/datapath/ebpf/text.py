@@ -96,6 +96,19 @@ def dump(rows: Rows) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def document(rows: Rows) -> dict[str, list[dict[str, str | int]]]:
+    """The same words for machines: by map, one object a row with the fields of key and value; numbers stay numbers."""
+    return {spec.name: [_object(spec, key, held[key]) for key in sorted(held)] for spec, held in rows}
+
+
+def _object(spec: AnySpec, key: Any, value: Any) -> dict[str, str | int]:
+    fields = key._asdict() | value._asdict()
+    return {
+        name: content if (words := _words(spec, name)) is _PLAIN else words.write(content)
+        for name, content in fields.items()
+    }
+
+
 def parse(text: str) -> Rows:
     """The inverse of `dump`. Raises ValueError with the line that is none."""
     rows = Rows()

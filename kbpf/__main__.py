@@ -1,0 +1,5 @@
+"""`python -m kbpf`: the same as the command `kbpf`."""
+
+from kbpf.cli.main import main
+
+main()

@@ -1,0 +1,69 @@
+"""`kbpf probe`: what this kernel offers, which datapath would run, and why."""
+
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from kbpf.cli.options import BPFFS_ROOT, CGROUP_ROOT, IPTABLES_BACKEND, choice
+from kbpf.clock import SystemClock
+from kbpf.composition import make_ebpf, make_iptables
+from kbpf.config import Config, DatapathWish, IptablesBackend
+from kbpf.datapath.interface import Answer, Support
+from kbpf.datapath.select import preferred
+
+COLOURS = {Answer.YES: "green", Answer.NO: "red", Answer.UNKNOWN: "yellow"}
+
+
+@click.command("probe")
+@CGROUP_ROOT
+@BPFFS_ROOT
+@IPTABLES_BACKEND
+@click.option("--datapath", type=choice(DatapathWish), default="auto", show_default=True, help="As for `kbpf`.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def probe_command(
+    cgroup_root: Path | None, bpffs_root: Path, iptables_backend: str, datapath: str, output: str
+) -> None:
+    """Show what this kernel and host offer, feature by feature, and which datapath would run.
+
+    Each answer is yes, no or "cannot tell", with the evidence. Nothing is changed; without root most answers are
+    "cannot tell".
+    """
+    config = Config(cgroup_root=cgroup_root, bpffs_root=bpffs_root, iptables_backend=IptablesBackend(iptables_backend))
+    clock = SystemClock()
+    supports = {"ebpf": make_ebpf(config, clock).probe(), "iptables": make_iptables(config, None, clock).probe()}
+    name, reason = preferred(datapath, True, supports["ebpf"])
+    if name == "iptables" and supports["iptables"].answer is Answer.NO:
+        name, reason = "none", f"{supports['iptables'].reason}; {reason}"
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(_document(supports, name, reason)), indent=2))
+    else:
+        _show(supports, name, reason)
+
+
+def _document(supports: dict[str, Support], name: str, reason: str) -> dict[str, object]:
+    return {
+        "datapath": name,
+        "reason": reason,
+        "datapaths": {
+            each: {"answer": support.answer.value, "reason": support.reason} for each, support in supports.items()
+        },
+        "features": [
+            {"datapath": each, "name": feature.name, "answer": feature.answer.value, "reason": feature.reason}
+            for each, support in supports.items()
+            for feature in support.features
+        ],
+    }
+
+
+def _show(supports: dict[str, Support], name: str, reason: str) -> None:
+    table = Table("datapath", "feature", "answer", "reason", box=None)
+    for each, support in supports.items():
+        for feature in support.features:
+            colour = COLOURS[feature.answer]
+            table.add_row(each, feature.name, f"[{colour}]{feature.answer.value}[/]", feature.reason)
+    console = Console()
+    console.print(table)
+    console.print(f"\nWould run: [bold]{name}[/] ({reason})", highlight=False)

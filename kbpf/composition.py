@@ -1,0 +1,115 @@
+"""How the datapaths are put together from the configuration and the Node.
+
+Shared by `server`, `render`, `probe` and `cleanup`; nothing else names an implementation of Datapath.
+"""
+
+from collections.abc import Set
+from dataclasses import replace
+
+import structlog
+
+from kbpf.clock import Clock
+from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend
+from kbpf.datapath.ebpf import factory
+from kbpf.datapath.ebpf.backend import EbpfDatapath
+from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
+from kbpf.datapath.iptables.backend import IptablesDatapath
+from kbpf.datapath.iptables.commands import Flavour
+from kbpf.datapath.iptables.settings import IptablesSettings
+from kbpf.datapath.residual import ResidualDatapath
+from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferred
+from kbpf.errors import DatapathUnavailable
+from kbpf.host.addresses import local_addresses
+from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
+from kbpf.model.names import ServiceName
+from kbpf.model.objects import Node
+from kbpf.model.table import ServiceTable
+from kbpf.node_settings import iptables_settings
+from kbpf.runner import RunnerIntervals
+
+log = structlog.get_logger()
+
+EBPF_REST_S = 0.02
+"""Between two syncs of the maps. They cost what changed, so this only lets a burst of events become one sync."""
+EBPF_BURST = 50
+"""So many changes in a row are each live at once."""
+SYSCTLS = KernelSysctls()
+FLAVOURS = {IptablesBackend.AUTO: None, IptablesBackend.NFT: Flavour.NFT, IptablesBackend.LEGACY: Flavour.LEGACY}
+
+
+def intervals(config: Config, datapath_name: str) -> RunnerIntervals:
+    """The rhythm of a datapath: rules want rest between two writes, maps do not."""
+    if datapath_name == "ebpf":
+        return RunnerIntervals(EBPF_REST_S, config.sync_period_s, config.sync_period_s, EBPF_BURST)
+    return RunnerIntervals(config.min_sync_period_s, config.sync_period_s, config.sync_period_s)
+
+
+def choose_datapath(config: Config, clock: Clock) -> str:
+    """ "ebpf" or "iptables", with the reason in the log, once. Raises DatapathUnavailable when nothing can run."""
+    support = Support(Answer.NO, "not asked for")
+    if config.datapath is not DatapathWish.IPTABLES:
+        support = make_ebpf(config, clock).probe()
+    name, reason = preferred(config.datapath.value, config.fallback is Fallback.IPTABLES, support)
+    if name == "iptables":
+        iptables = make_iptables(config, None, clock).probe()
+        if iptables.answer is Answer.NO:
+            raise DatapathUnavailable(f"{iptables.reason}; {reason}")
+    say = log.info if config.datapath.value in ("auto", name) and support.answer is not Answer.NO else log.warning
+    say(f"running {name}: {reason}")
+    return name
+
+
+def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> Datapath:
+    """The datapath of this name, with all that has to be replaced, completed or fallen back to by the other one."""
+    ebpf = make_ebpf(config, clock)
+    alone = ReplacingDatapath(NodeIptables(config, own, clock), ebpf)
+    if name == "iptables":
+        return alone
+    residual = ResidualDatapath(ebpf, NodeIptables(config, own, clock))
+    return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
+
+
+def make_ebpf(config: Config, clock: Clock) -> EbpfDatapath:
+    return factory.create(
+        config.bpffs_root, config.cgroup_root, local_addresses, masquerade_all=config.masquerade_all, clock=clock
+    )
+
+
+def make_iptables(config: Config, own: Node | None, clock: Clock) -> IptablesDatapath:
+    settings = iptables_settings(config, own, local_addresses(), is_liberal=is_liberal(config.conntrack, SYSCTLS))
+    return IptablesDatapath(settings, clock, flavour=FLAVOURS[config.iptables_backend])
+
+
+class NodeIptables:
+    """The rules of this node: they follow its addresses, and node ports on 127.0.0.1 get the kernel's permission.
+
+    Nothing of the node is changed before there is a first rule to write.
+    """
+
+    name = "iptables"
+
+    def __init__(self, config: Config, own: Node | None, clock: Clock) -> None:
+        self._config = config
+        self._own = own
+        self._iptables = make_iptables(config, own, clock)
+        self._may_use_localnet: bool | None = None
+
+    def probe(self) -> Support:
+        return self._iptables.probe()
+
+    def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        self._iptables.configure(self._settings())
+        return self._iptables.sync(table, dirty, full=full)
+
+    def dump(self) -> str:
+        return self._iptables.dump()
+
+    def cleanup(self) -> None:
+        self._iptables.cleanup()
+
+    def _settings(self) -> IptablesSettings:
+        liberal = is_liberal(self._config.conntrack, SYSCTLS)
+        settings = iptables_settings(self._config, self._own, local_addresses(), is_liberal=liberal)
+        if settings.localhost_node_ports and self._may_use_localnet is None:
+            self._may_use_localnet = allow_localnet(SYSCTLS)
+        return replace(settings, localhost_node_ports=settings.localhost_node_ports and bool(self._may_use_localnet))

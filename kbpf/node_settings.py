@@ -1,0 +1,68 @@
+"""What the configuration means on this very node: its addresses, its detectors, the settings of its rules. Pure."""
+
+from kbpf.config import EVERYWHERE, Config, expand_node_port_addresses
+from kbpf.datapath.iptables.settings import IptablesSettings
+from kbpf.model.address import Address, Family, family_of
+from kbpf.model.detector import DetectLocalMode, LocalDetector, in_cidr
+from kbpf.model.node import node_addresses, pod_cidrs
+from kbpf.model.objects import Node
+
+LOOPBACK = {Family.IPV4: Address("127.0.0.1"), Family.IPV6: Address("::1")}
+
+
+def iptables_settings(
+    config: Config, own: Node | None, local: frozenset[Address], *, is_liberal: bool = False
+) -> IptablesSettings:
+    """What the rules depend on besides the table. `local` are the addresses of this machine.
+
+    `is_liberal`: connection tracking lets TCP packets outside of the window pass.
+    """
+    addresses = node_ips(config, own)
+    ranges = expand_node_port_addresses(config.node_port_addresses, tuple(addresses.values()))
+    return IptablesSettings(
+        masquerade_bit=config.masquerade_bit,
+        masquerade_all=config.masquerade_all,
+        detectors=detectors(config, own),
+        node_ips=addresses,
+        node_port_addresses=_node_port_addresses(ranges, local),
+        conntrack_liberal=is_liberal,
+        localhost_node_ports=config.localhost_node_ports and any(map(_is_loopback, ranges[Family.IPV4])),
+    )
+
+
+def node_ips(config: Config, own: Node | None) -> dict[Family, Address]:
+    """This node's address in each family: what the option says, else the Node, else loopback."""
+    found = dict(LOOPBACK)
+    for addresses in (node_addresses(own) if own else (), config.node_ips):
+        found |= {family_of(address): address for address in addresses}
+    return found
+
+
+def detectors(config: Config, own: Node | None) -> dict[Family, LocalDetector]:
+    """How pods' traffic is told from other traffic; a family without a detector has no pods to tell."""
+    match config.detect_local_mode:
+        case DetectLocalMode.CLUSTER_CIDR:
+            ranges = config.cluster_cidrs
+        case DetectLocalMode.NODE_CIDR:
+            ranges = pod_cidrs(own) if own else {}
+        case DetectLocalMode.BRIDGE_INTERFACE:
+            return {family: LocalDetector(interface=config.pod_interface) for family in Family}
+        case DetectLocalMode.INTERFACE_NAME_PREFIX:
+            return {family: LocalDetector(interface=f"{config.pod_interface}+") for family in Family}
+    return {family: LocalDetector(cidr=cidr) for family, cidr in ranges.items()}
+
+
+def _node_port_addresses(
+    ranges: dict[Family, tuple[str, ...]], local: frozenset[Address]
+) -> dict[Family, tuple[Address, ...]]:
+    """The local addresses inside the ranges; a family that is open everywhere is left out."""
+    return {
+        family: tuple(sorted(a for a in local if family_of(a) is family and any(in_cidr(a, cidr) for cidr in cidrs)))
+        for family, cidrs in ranges.items()
+        if cidrs != (EVERYWHERE[family],)
+    }
+
+
+def _is_loopback(cidr: str) -> bool:
+    """Does this range open node ports on loopback? kube-proxy asks for its base address, or for 127.0.0.0 in it."""
+    return cidr.startswith("127.") or in_cidr(Address("127.0.0.0"), cidr)

@@ -1,0 +1,88 @@
+"""The composition root: builds every part from the configuration, starts the threads, stops them in reverse.
+
+The main thread becomes the control thread (control.py); sources and the health server have threads of their own. How
+datapaths are put together is told in composition.py.
+"""
+
+import signal
+from types import FrameType
+
+import structlog
+
+from kbpf.clock import Clock, SystemClock
+from kbpf.composition import choose_datapath, intervals, make_datapath
+from kbpf.config import Config
+from kbpf.control import ControlLoop
+from kbpf.errors import UsageError
+from kbpf.host.conntrack import KernelConntrack
+from kbpf.host.sysctl import ConntrackTuning, KernelSysctls
+from kbpf.host.udp_cleanup import UdpCleanup
+from kbpf.observe.health import HealthTracker
+from kbpf.observe.http import HealthServer
+from kbpf.proxier import Proxier, Status
+from kbpf.runner import BoundedFrequencyRunner
+from kbpf.source.watch import ManifestSource
+from kbpf.tracking.trackers import Trackers
+
+log = structlog.get_logger()
+
+
+def serve(config: Config, *, once: bool) -> None:
+    """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails."""
+    if not config.manifests:
+        raise UsageError("nothing to serve: name manifests with --manifests PATH")
+    clock = SystemClock()
+    datapath_name = choose_datapath(config, clock)
+    health = HealthTracker(clock, timeout_s=2 * config.sync_period_s)
+    runner = BoundedFrequencyRunner(intervals(config, datapath_name), clock)
+    proxier = _make_proxier(config, datapath_name, clock)
+    loop = ControlLoop(proxier, runner, health, lambda name: intervals(config, name))
+    source = ManifestSource(config.manifests, config.node_name)
+    _stop_on_signals(loop)
+    source.start(loop.put)
+    try:
+        if once:
+            log.info(loop.run_once().sentence)
+        else:
+            _run(loop, health, config)
+    finally:
+        source.stop()
+
+
+def _make_proxier(config: Config, datapath_name: str, clock: Clock) -> Proxier:
+    tuning = ConntrackTuning(config.conntrack, KernelSysctls())
+    tuning.run()
+
+    def after_sync(status: Status) -> None:
+        tuning.run()  # the first rules may have loaded connection tracking
+        for cleaned in status.cleaned:
+            if cleaned.deleted:
+                log.info(f"forgot {cleaned.deleted} stale {cleaned.family.value} UDP flows")
+
+    return Proxier(
+        config.node_name,
+        Trackers(config.node_name),
+        lambda own: make_datapath(datapath_name, config, own, clock),
+        UdpCleanup(KernelConntrack(), clock),
+        after_sync,
+    )
+
+
+def _run(loop: ControlLoop, health: HealthTracker, config: Config) -> None:
+    server = HealthServer(config.healthz_address, health) if config.healthz_address else None
+    if server:
+        server.start()
+    try:
+        loop.run()
+    finally:
+        if server:
+            server.stop()
+    log.info("stopped; what is in the kernel stays and traffic goes on")
+
+
+def _stop_on_signals(loop: ControlLoop) -> None:
+    def stop(signum: int, _: FrameType | None) -> None:
+        loop.stop()
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, stop)

@@ -1,0 +1,129 @@
+"""The command line: help that teaches, one line for bad input, the exit codes of the contract."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kbpf.cli.main import cli, run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WEB = """
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: "", port: 8080}]
+endpoints: [{addresses: [10.42.1.5]}]
+"""
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> str:
+    file = tmp_path / "web.yaml"
+    file.write_text(WEB)
+    return str(file)
+
+
+def test_help_shows_examples_and_subcommands(capsys: pytest.CaptureFixture[str]):
+    assert run(["--help"]) == 0
+    words = capsys.readouterr().out
+    for word in ("--manifests", "--datapath", "render", "probe", "cleanup", "demo", "Examples:"):
+        assert word in words
+
+
+@pytest.mark.parametrize("command", ["render", "probe", "cleanup", "demo"])
+def test_every_subcommand_has_help(command: str, capsys: pytest.CaptureFixture[str]):
+    assert run([command, "--help"]) == 0
+    assert "Usage: kbpf" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--manifests"),
+        (["--manifests", "x", "--datapath=xdp"], "'xdp' is not one of"),
+        (["--manifests", "x", "--iptables-sync-period=30"], "such as 30s"),
+        (["--manifests", "x", "--iptables-sync-period=0s"], "--iptables-sync-period"),
+        (["--manifests", "x", "--cluster-cidr=10.0.0.0"], "--cluster-cidr: '10.0.0.0'"),
+        (["--manifests", "x", "--node-ip=localhost"], "--node-ip: 'localhost'"),
+        (["--manifests", "x", "--hostname-override="], "--hostname-override"),
+        (["--manifests", "x", "--healthz-bind-address=:0"], "--healthz-bind-address"),
+        (["--manifests", "x", "--masquerade-all=perhaps"], "'perhaps' is not a valid boolean"),
+        (["--frobnicate"], "No such option"),
+        (["serve"], "No such command 'serve'"),
+        (["render"], "--manifests"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]):
+    assert run(arguments) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+
+
+def test_render_gives_rules_that_name_the_service(web: str):
+    result = CliRunner().invoke(cli, ["render", "--manifests", web, "--datapath", "iptables"])
+    assert result.exit_code == 0
+    assert "# iptables-restore --noflush" in result.output
+    assert '--comment "shop/web cluster IP" -m tcp -p tcp -d 10.96.0.10 --dport 80' in result.output
+
+
+def test_render_gives_rules_as_json_by_family_table_and_chain(web: str):
+    result = CliRunner().invoke(cli, ["render", "--manifests", web, "--format", "json"])
+    assert "KUBE-SERVICES" in json.loads(result.output)["IPv4"]["nat"]
+
+
+def test_render_gives_the_rows_of_the_maps_and_what_is_left_to_iptables(web: str):
+    result = CliRunner().invoke(cli, ["render", "--manifests", web, "--datapath", "ebpf", "--format", "json"])
+    rendered = json.loads(result.output)
+    kinds = {row["kind"]: row for row in rendered["maps"]["frontends"]}
+    assert kinds["CLUSTER_IP"]["address"] == "10.96.0.10"
+    assert kinds["CLUSTER_IP"]["port"] == 80
+    assert [row["address"] for row in rendered["maps"]["backends"]] == ["10.42.1.5"]
+    assert "30080" in str(rendered["residue"]["IPv4"]["nat"]["KUBE-NODEPORTS"])
+
+
+@pytest.mark.parametrize("datapath", ["iptables", "ebpf"])
+@pytest.mark.parametrize("output", ["restore", "json"])
+def test_the_examples_render(datapath: str, output: str):
+    arguments = ["render", "--manifests", str(EXAMPLES), "--datapath", datapath, "--format", output]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0
+    assert "10.96.0.10" in result.output
+
+
+def test_render_reads_standard_input():
+    result = CliRunner().invoke(cli, ["render", "--manifests", "-"], input=WEB)
+    assert "10.42.1.5:8080" in result.output
+
+
+def test_render_names_what_is_wrong_and_goes_on(tmp_path: Path):
+    (tmp_path / "a.yaml").write_text(WEB)
+    (tmp_path / "b.yaml").write_text(WEB.replace("web", "bad").replace("port: 80,", "port: 65536,"))
+    result = CliRunner().invoke(cli, ["render", "--manifests", str(tmp_path)])
+    assert result.exit_code == 0
+    assert "Service shop/bad: spec.ports[0].port: 65536" in result.stderr
+    assert "shop/web cluster IP" in result.stdout
+    assert "shop/bad" not in result.stdout
+
+
+def test_manifests_that_do_not_exist_are_one_line(capsys: pytest.CaptureFixture[str]):
+    assert run(["render", "--manifests", "/nowhere"]) == 2
+    assert capsys.readouterr().err == "kbpf: --manifests /nowhere: does not exist\n"
+
+
+def test_probe_lists_every_feature_with_an_answer_and_names_the_datapath():
+    result = CliRunner().invoke(cli, ["probe", "-o", "json", "--bpffs-root", "/nowhere"])
+    found = json.loads(result.stdout)
+    assert found["datapath"] in ("iptables", "none")
+    assert {feature["answer"] for feature in found["features"]} <= {"yes", "no", "cannot tell"}
+    bpffs = next(feature for feature in found["features"] if feature["name"] == "bpffs")
+    assert bpffs["answer"] == "no"
+    assert "/nowhere" in bpffs["reason"]
