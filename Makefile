@@ -19,12 +19,13 @@ cluster-tools: setup ## the real kube-proxy and API server, from their Go module
 demo: setup ## a toy node, both datapaths, real requests: what was balanced where (root)
 	$(BIN)/kbpf demo
 
-check: setup ## lint, format, types, layers; as root the C layout
+check: setup ## lint, format, types, layers, the layout of maps in C against Python (root for the last); as root the C layout
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	find bpf -name '*.[ch]' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
+	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
 test: setup ## every test: unit, properties, contract, scenarios, kernel (root, minutes)
@@ -35,6 +36,10 @@ test-unit: setup ## what needs no root and no network (seconds)
 
 test-kernel: setup ## real namespaces, sockets, programs and rules (root)
 	$(PYTEST) -m root --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+
+bench: ## what a Service costs a connection, in ratios to the pod itself (root, minutes)
+	@scripts/setup.sh gcc libc6-dev
+	$(BIN)/python -m tests.bench.datapath
 
 bpf: setup ## compile the programs, load them, and let the kernel verify each (root)
 	$(PYTEST) tests/kernel/ebpf/test_loading.py

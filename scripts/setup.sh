@@ -19,6 +19,9 @@ packages=(
 	ca-certificates
 )
 
+# What one target alone needs, such as the compiler of the load generator.
+packages+=("$@")
+
 installed() {
 	[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
