@@ -19,13 +19,12 @@ cluster-tools: setup ## the real kube-proxy and API server, from their Go module
 demo: setup ## a toy node, both datapaths, real requests: what was balanced where (root)
 	$(BIN)/kbpf demo
 
-check: setup ## lint, format, types, layers, the layout of maps in C against Python (root for the last); as root the C layout
+check: setup ## lint, format, types, layers, the layout of maps in C against Python (root for the last)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	find bpf -name '*.[ch]' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
-	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
 test: setup ## every test: unit, properties, contract, scenarios, kernel (root, minutes)
