@@ -36,7 +36,7 @@ def enter(cgroup, addresses):
 
 
 def await_route(address):
-    """The kernel adds the route to a new IPv6 address some time after the address; a refusal has been there and back."""
+    """The kernel adds the route to a new IPv6 address some time later; a refusal has been there and back."""
     deadline = time.monotonic() + 10
     while True:
         with socket.socket(family_of(address)) as client:
