@@ -5,10 +5,12 @@ import json
 import pytest
 import yaml
 
-from kbpf.model.events import Kind
+from kbpf.model.events import Kind, SliceChanged
+from kbpf.model.names import ServiceName, SliceName
 from kbpf.source import reader as module
 from kbpf.source.reader import ManifestReader
 from kbpf.source.reading import ObjectKey, Reading
+from kbpf.tracking.trackers import Trackers
 
 SERVICE = """\
 apiVersion: v1
@@ -249,3 +251,18 @@ def test_only_changed_documents_of_a_file_are_read_again(monkeypatch: pytest.Mon
     reader.forget("a.yaml")
     reader.read("a.yaml", SLICE.encode())
     assert len(read_chunks) == 4
+
+
+@pytest.mark.parametrize("file", ["a.yaml", "a.json"])
+def test_a_hundred_thousand_endpoints_in_one_file_are_read_and_tracked(file: str):
+    addresses = [f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}" for number in range(100_000)]
+    if file == "a.yaml":
+        text = SLICE.replace("- addresses: [10.42.1.5]\n", "".join(f"- addresses: [{text}]\n" for text in addresses))
+    else:
+        (item,) = as_json(SLICE)
+        text = json.dumps(item | {"endpoints": [{"addresses": [address]} for address in addresses]})
+    thing = read(text, file).objects[WEB_1].object
+    trackers = Trackers("n1")
+    trackers.update(SliceChanged(SliceName("shop", "web-1"), thing))
+    (endpoints,) = trackers.endpoints(ServiceName("shop", "web")).values()
+    assert len(endpoints) == len(addresses)
