@@ -5,7 +5,7 @@ text holds but breaks. An object that stands in several files is taken from the 
 file takes over.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kbpf.model.events import Event, Kind, NodeChanged, ServiceChanged, SliceChanged
@@ -67,12 +67,6 @@ class Catalog:
         """Problems that were not there at the last call."""
         problems, self._new_problems = self._new_problems, []
         return sorted(problems)
-
-    @property
-    def problems(self) -> Iterator[ManifestProblem]:
-        """Everything that is wrong right now."""
-        for problems in self._problems.values():
-            yield from problems
 
     def _replace(self, file: FileName, entries: Mapping[ObjectKey, Entry]) -> None:
         before = self._files.get(file, {})

@@ -48,10 +48,10 @@ class Manifests:
     def refresh(self) -> list[Event]:
         """Look at everything that may have changed on disk. Cheap when nothing did: one stat a file."""
         self.has_unfinished_files = False
-        found = self._find()
-        for file in self._states.keys() - found.keys():
+        found, unknown = self._find()
+        for file in self._states.keys() - found - unknown:
             self._forget(file)
-        for file in found:
+        for file in sorted(found):
             self._look_at(file)
         return self._catalog.take_events()
 
@@ -59,36 +59,48 @@ class Manifests:
         """Problems that were not there at the last call."""
         return self._catalog.take_problems()
 
-    def _find(self) -> dict[FileName, None]:
-        """The files that are there now; a file that two paths lead to belongs to the first."""
+    def _find(self) -> tuple[set[FileName], set[FileName]]:
+        """The files that are there now, and those that may be: their path cannot be looked at.
+
+        A file that two paths lead to belongs to the first.
+        """
         found: dict[str, FileName] = {}
+        unknown: set[FileName] = set()
         missing: list[str] = []
         for order, path in enumerate(self._paths):
             whole = FileName(order, path)
             try:
-                if path == "-" or whole in self._streams or is_stream(path):
+                if whole in self._streams or is_stream(path):
                     self._read_stream(whole)
                     continue
                 names = files_of(path)
             except (FileNotFoundError, NotADirectoryError):
                 missing.append(path)
                 self._catalog.cannot_read(whole, "does not exist, read when it appears")
-                continue
             except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
                 self._catalog.cannot_read(whole, f"cannot be read: {_reason(error)}")
-                found.update({file.path: file for file in self._states if file.order == order})
-                continue
-            if path in self.missing or whole not in self._states:
-                self._catalog.remove(whole)
-            for name in names:
-                found.setdefault(name, FileName(order, name))
+                unknown |= self._set_aside(order)
+            else:
+                if whole not in self._states:
+                    self._catalog.remove(whole)  # what was said about the path itself
+                for name in names:
+                    found.setdefault(name, FileName(order, name))
         self.missing = tuple(missing)
-        return dict.fromkeys(found.values())
+        return set(found.values()), unknown
+
+    def _set_aside(self, order: int) -> set[FileName]:
+        """The files of a path that cannot be looked at; they are read anew when it can be again."""
+        files = {file for file in self._states if file.order == order}
+        self._states.update((file, _FileState()) for file in files)
+        return files
 
     def _read_stream(self, file: FileName) -> None:
         if file in self._streams:
             return
         self._streams.add(file)
+        if file.path == "-" and sys.stdin is None:
+            self._catalog.cannot_read(file, "is closed")
+            return
         text = sys.stdin.buffer.read() if file.path == "-" else Path(file.path).read_bytes()
         self._catalog.put(file, self._reader.read(file.path, text))
 

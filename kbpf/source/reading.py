@@ -30,7 +30,7 @@ class FileName(NamedTuple):
     path: str
 
     def __str__(self) -> str:
-        return printable(self.path)
+        return "standard input" if self.path == "-" else printable(self.path)
 
 
 class Entry(NamedTuple):

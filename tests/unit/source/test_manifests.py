@@ -186,7 +186,11 @@ def test_a_path_that_cannot_be_looked_at_keeps_its_objects(tmp_path: Path, monke
         patch.setattr("kbpf.source.manifests.files_of", refuse)
         assert manifests.refresh() == []
         assert lines(manifests) == [f"{tmp_path}: cannot be read: Permission denied"]
+        manifests.refresh()
+        assert lines(manifests) == []
     assert manifests.refresh() == []
+    (tmp_path / "a.yaml").unlink()
+    assert seen(manifests.refresh()) == ["a -"]
 
 
 def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch):
@@ -194,6 +198,17 @@ def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch):
     manifests = Manifests(["-"], "n1")
     assert seen(manifests.refresh()) == ["web 10.96.0.10"]
     assert manifests.refresh() == []
+
+
+def test_problems_of_standard_input_name_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\nkind: Pod\n")))
+    manifests = Manifests(["-"], "n1")
+    manifests.refresh()
+    assert lines(manifests) == ["standard input:2: apiVersion: missing, not applied"]
+    monkeypatch.setattr("sys.stdin", None)
+    manifests = Manifests(["-"], "n1")
+    manifests.refresh()
+    assert lines(manifests) == ["standard input: is closed"]
 
 
 def test_a_pipe_is_read_once(tmp_path: Path):
