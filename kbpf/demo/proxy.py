@@ -64,7 +64,9 @@ class Proxy:
             with self.node.namespace.entered():
                 connection.connect()
             connection.request("GET", "/healthz")
-            return connection.getresponse().status
+            response = connection.getresponse()
+            response.read()
+            return response.status
         except (OSError, http.client.HTTPException):
             return None
         finally:

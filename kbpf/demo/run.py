@@ -7,7 +7,7 @@ takes everything down again: at the end, after an error, on Ctrl-C and on SIGTER
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
@@ -92,11 +92,20 @@ def _act(stage: Stage, datapath: str, tell: Tell, *, keep: bool) -> Act:
             tell(f"{datapath}: {REQUESTS} requests to {frontend.service}, {frontend.name}")
             answers[frontend] = stage.client.send(_request(frontend, count=REQUESTS))
         tell(f"{datapath}: a backend leaves under a stream of requests")
-        return Act(datapath, answers, _departure(stage, proxy))
-    finally:
-        if not keep:
-            proxy.terminate()
-            proxy.cleanup()
+        act = Act(datapath, answers, _departure(stage, proxy))
+    except KbpfError:
+        # What went wrong first is what the user must hear; that the end went wrong too is no wonder.
+        with suppress(KbpfError):
+            _finish(proxy)
+        raise
+    if not keep:
+        _finish(proxy)
+    return act
+
+
+def _finish(proxy: Proxy) -> None:
+    proxy.terminate()
+    proxy.cleanup()
 
 
 def _departure(stage: Stage, proxy: Proxy) -> Departure:
