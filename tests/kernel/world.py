@@ -11,7 +11,7 @@ Origins are `pod ADDRESS`, `host` (n1 itself), `outside` and `outside ADDRESS`. 
 import itertools
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from kbpf.demo.exchange import Answer, Protocol, Request
 from kbpf.demo.node import Network, Node, Pod
 from kbpf.demo.proxy import Proxy
 from kbpf.demo.remains import remove
+from kbpf.errors import KbpfError
 from tests.kernel.traces import traces
 
 CLUSTER_RANGES = "10.42.0.0/16,fd42::/16"
@@ -101,11 +102,17 @@ class World:
 
     def proxy(self, manifests: Path, *options: str) -> Proxy:
         """A started, healthy kbpf on n1. At the end it is ended and its traces in the kernel are removed."""
-        log = self.directory / f"kbpf{next(self._proxies)}.log"
+        log = self.directory / f"{self.tag}-kbpf{next(self._proxies)}.log"
         proxy = Proxy(self.node, manifests, log, "--cluster-cidr", CLUSTER_RANGES, *options)
-        self._running.callback(end, proxy)
         proxy.start()
-        proxy.wait_until_healthy()
+        try:
+            proxy.wait_until_healthy()
+        except KbpfError:
+            with suppress(KbpfError):
+                proxy.kill()
+                proxy.cleanup()
+            raise
+        self._running.callback(end, proxy)
         return proxy
 
     def _keep(self, closable: Closable) -> Closable:
