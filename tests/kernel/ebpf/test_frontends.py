@@ -4,7 +4,7 @@ from errno import ENETUNREACH
 
 import pytest
 
-from kbpf.datapath.ebpf import netns
+from kbpf.datapath.ebpf.factory import netns_cookie
 from kbpf.datapath.ebpf.layout import (
     ConfigValue,
     DeferReason,
@@ -99,7 +99,7 @@ def test_node_ports_on_ipv6_loopback_are_the_nodes_own(node: Node, pod: Pod, add
 
 
 def test_a_pod_has_another_namespace_cookie_than_this_process(pod: Pod) -> None:
-    assert netns.own_cookie() not in (0, pod.ask("netns_cookie"))
+    assert netns_cookie() not in (0, pod.ask("netns_cookie"))
 
 
 def test_a_cluster_ip_that_is_an_address_of_this_node_is_left_alone(node: Node, pod: Pod) -> None:
