@@ -1,19 +1,33 @@
-"""What the kernel of a world's node holds for a proxy, a line an entry, asked from the kernel and not from kbpf."""
+"""What the kernel of a world's node holds for a proxy: a line an entry, and the same line for the same state.
+
+Read with the kernel's tools and through the pins, beside the daemon that wrote it.
+"""
 
 import re
 import subprocess
 
+from kbpf.datapath.ebpf.factory import create
 from tests.scenarios.harness.world import World
 
 SAVES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
-COUNTERS = re.compile(r"\[\d+:\d+\]")
+# Numbers that are never given twice, and so differ after every change.
+NUMBERS = re.compile(r"\b(\w*(?:id|generation))=\d+")
+USER_CHAIN = re.compile(r":\S+ - ")
 
 
 def rules(world: World) -> list[str]:
-    """Chains and rules of both families and both kinds of iptables, without counters."""
+    """Chains and rules of both families and both kinds of iptables, without counters; built-in chains are no one's."""
     lines = []
     for save in SAVES:
         command = ["nsenter", f"--net={world.node.namespace.path}", save]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        lines += [f"{save}: {COUNTERS.sub('', line)}" for line in printed.splitlines() if line[0] in ":-"]
+        lines += [f"{save}: {line.split(' ')[0]}" for line in printed.splitlines() if USER_CHAIN.match(line)]
+        lines += [f"{save}: {line}" for line in printed.splitlines() if line.startswith("-A")]
     return lines
+
+
+def rows_and_rules(world: World) -> list[str]:
+    """The rows of the pinned maps, without their running numbers, and the rules of what eBPF left to iptables."""
+    datapath = create(world.node.bpffs, world.node.cgroup, frozenset)
+    lines = [line for line in datapath.dump().splitlines() if not line.startswith("config ")]
+    return [NUMBERS.sub(r"\1=*", line) for line in lines] + rules(world)
