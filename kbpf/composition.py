@@ -71,7 +71,12 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
 
 def make_ebpf(config: Config, clock: Clock) -> EbpfDatapath:
     return factory.create(
-        config.bpffs_root, config.cgroup_root, local_addresses, masquerade_all=config.masquerade_all, clock=clock
+        config.bpffs_root,
+        config.cgroup_root,
+        local_addresses,
+        masquerade_all=config.masquerade_all,
+        sizes=config.bpf_entries,
+        clock=clock,
     )
 
 

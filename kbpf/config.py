@@ -4,6 +4,7 @@ Names, meanings and defaults are kube-proxy's wherever kube-proxy has the settin
 """
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -91,6 +92,8 @@ class Config:
     masquerade_bit: int = 14
     localhost_node_ports: bool = True
     node_port_addresses: tuple[str, ...] = ()
+    bpf_entries: Mapping[str, int] = field(default_factory=dict)
+    """max_entries by map name, where it is not the default."""
     sync_period_s: float = 30.0
     min_sync_period_s: float = 1.0
     iptables_backend: IptablesBackend = IptablesBackend.AUTO

@@ -18,12 +18,16 @@ from kbpf.config import (
     node_name,
     node_port_addresses,
 )
+from kbpf.datapath.ebpf.layout import ALL_MAPS, LOCAL_ADDR, NUMBERED_MAPS
+from kbpf.datapath.ebpf.rows import AnySpec
 from kbpf.duration import parse_duration
 from kbpf.model.detector import DetectLocalMode
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 HEALTHZ_PORT = 10256
+MAX_ENTRIES = 1 << 24
+SIZED_MAPS = [spec for spec in ALL_MAPS if spec.name in NUMBERED_MAPS or spec is LOCAL_ADDR]
 
 
 class Duration(click.ParamType[float]):
@@ -153,6 +157,15 @@ RUNNING: list[Callable[[Any], Any]] = [
     ),
 ]
 
+
+def _entries_option(spec: AnySpec) -> Callable[[Command], Command]:
+    text = f"Room in the map '{spec.name}'. A Service that finds no room is left to iptables."
+    bounds = click.IntRange(min=1, max=MAX_ENTRIES)
+    return click.option(spec.size_flag, type=bounds, default=spec.max_entries, show_default=True, help=text)
+
+
+RUNNING += [_entries_option(spec) for spec in SIZED_MAPS]
+
 LOGGING: list[Callable[[Any], Any]] = [
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
     click.option("-v", "--verbose", "verbosity", count=True, help="Say more; repeat for even more."),
@@ -167,6 +180,7 @@ def config_of(options: dict[str, Any]) -> Config:
         fallback=Fallback(options["fallback"]),
         cgroup_root=options["cgroup_root"],
         bpffs_root=options["bpffs_root"],
+        bpf_entries={spec.name: options[spec.size_flag.removeprefix("--").replace("-", "_")] for spec in SIZED_MAPS},
         sync_period_s=options["iptables_sync_period"],
         min_sync_period_s=options["iptables_min_sync_period"],
         iptables_backend=IptablesBackend(options["iptables_backend"]),

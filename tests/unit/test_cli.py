@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from kbpf.cli.main import cli, run
+from kbpf.datapath.ebpf.layout import ALL_MAPS, NUMBERED_MAPS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WEB = """
@@ -66,6 +67,14 @@ def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], words: str,
     error = capsys.readouterr().err
     assert words in error
     assert "Traceback" not in error
+
+
+def test_the_option_that_a_full_map_asks_to_raise_exists(capsys: pytest.CaptureFixture[str]):
+    run(["--help"])
+    words = capsys.readouterr().out
+    for name in NUMBERED_MAPS:
+        spec = next(spec for spec in ALL_MAPS if spec.name == name)
+        assert spec.size_flag in words
 
 
 def test_render_gives_rules_that_name_the_service(web: str):
