@@ -13,13 +13,13 @@ from kbpf.clock import Clock, SystemClock
 from kbpf.composition import choose_datapath, intervals, make_datapath
 from kbpf.config import Config
 from kbpf.control import ControlLoop
-from kbpf.errors import UsageError
+from kbpf.errors import HostError, UsageError
 from kbpf.host.conntrack import KernelConntrack
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.observe.health import HealthTracker
 from kbpf.observe.http import HealthServer
-from kbpf.proxier import Proxier, Status
+from kbpf.proxier import Proxier
 from kbpf.runner import BoundedFrequencyRunner
 from kbpf.source.watch import ManifestSource
 from kbpf.tracking.trackers import Trackers
@@ -52,20 +52,21 @@ def serve(config: Config, *, once: bool) -> None:
 def _make_proxier(config: Config, datapath_name: str, clock: Clock) -> Proxier:
     tuning = ConntrackTuning(config.conntrack, KernelSysctls())
     tuning.run()
-
-    def after_sync(status: Status) -> None:
-        tuning.run()  # the first rules may have loaded connection tracking
-        for cleaned in status.cleaned:
-            if cleaned.deleted:
-                log.info(f"forgot {cleaned.deleted} stale {cleaned.family.value} UDP flows")
-
     return Proxier(
         config.node_name,
         Trackers(config.node_name),
         lambda own: make_datapath(datapath_name, config, own, clock),
         UdpCleanup(KernelConntrack(), clock),
-        after_sync,
+        lambda status: _tune_late(tuning),
     )
+
+
+def _tune_late(tuning: ConntrackTuning) -> None:
+    """The first rules may have loaded connection tracking; too late then to refuse to start."""
+    try:
+        tuning.run()
+    except HostError as error:
+        log.error(str(error))
 
 
 def _run(loop: ControlLoop, health: HealthTracker, config: Config) -> None:

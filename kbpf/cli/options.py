@@ -9,6 +9,7 @@ import click
 from kbpf.config import (
     DEFAULT_BPFFS_ROOT,
     Config,
+    ConntrackSettings,
     DatapathWish,
     Fallback,
     IptablesBackend,
@@ -20,7 +21,7 @@ from kbpf.config import (
 )
 from kbpf.datapath.ebpf.layout import ALL_MAPS, LOCAL_ADDR, NUMBERED_MAPS
 from kbpf.datapath.ebpf.rows import AnySpec
-from kbpf.duration import parse_duration
+from kbpf.duration import format_duration, parse_duration
 from kbpf.model.detector import DetectLocalMode
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,6 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 HEALTHZ_PORT = 10256
 MAX_ENTRIES = 1 << 24
 SIZED_MAPS = [spec for spec in ALL_MAPS if spec.name in NUMBERED_MAPS or spec is LOCAL_ADDR]
+CONNTRACK_DEFAULT = ConntrackSettings()
 
 
 class Duration(click.ParamType[float]):
@@ -114,6 +116,52 @@ TRAFFIC: list[Callable[[Any], Any]] = [
     ),
 ]
 
+CONNTRACK: list[Callable[[Any], Any]] = [
+    click.option(
+        "--conntrack-max-per-core",
+        type=int,
+        default=CONNTRACK_DEFAULT.max_per_core,
+        show_default=True,
+        help="Room in the connection tracking table for each core; never makes it smaller. 0: leave it.",
+    ),
+    click.option(
+        "--conntrack-min",
+        type=int,
+        default=CONNTRACK_DEFAULT.min,
+        show_default=True,
+        help="At least so much room, however few the cores.",
+    ),
+    click.option(
+        "--conntrack-tcp-timeout-established",
+        type=Duration(),
+        default=format_duration(CONNTRACK_DEFAULT.tcp_timeout_established_s),
+        show_default=True,
+        help="How long an idle TCP connection is tracked. 0: leave it.",
+    ),
+    click.option(
+        "--conntrack-tcp-timeout-close-wait",
+        type=Duration(),
+        default=format_duration(CONNTRACK_DEFAULT.tcp_timeout_close_wait_s),
+        show_default=True,
+        help="How long a TCP connection is tracked that one side has closed. 0: leave it.",
+    ),
+    boolean("--conntrack-tcp-be-liberal", False, "Let TCP packets outside of the window pass as valid."),
+    click.option(
+        "--conntrack-udp-timeout",
+        type=Duration(),
+        default=format_duration(CONNTRACK_DEFAULT.udp_timeout_s),
+        show_default=True,
+        help="How long a UDP flow without answers is tracked. 0: leave it.",
+    ),
+    click.option(
+        "--conntrack-udp-timeout-stream",
+        type=Duration(),
+        default=format_duration(CONNTRACK_DEFAULT.udp_timeout_stream_s),
+        show_default=True,
+        help="How long a UDP flow with answers is tracked. 0: leave it.",
+    ),
+]
+
 RUNNING: list[Callable[[Any], Any]] = [
     MANIFESTS,
     click.option(
@@ -148,6 +196,7 @@ RUNNING: list[Callable[[Any], Any]] = [
         help="Rest between two writes of iptables rules, counted from the end of the first.",
     ),
     IPTABLES_BACKEND,
+    *CONNTRACK,
     click.option(
         "--healthz-bind-address",
         default=f"0.0.0.0:{HEALTHZ_PORT}",
@@ -184,8 +233,22 @@ def config_of(options: dict[str, Any]) -> Config:
         sync_period_s=options["iptables_sync_period"],
         min_sync_period_s=options["iptables_min_sync_period"],
         iptables_backend=IptablesBackend(options["iptables_backend"]),
+        conntrack=conntrack_of(options),
         healthz_address=listen_address("--healthz-bind-address", options["healthz_bind_address"], HEALTHZ_PORT),
         **traffic_of(options),
+    )
+
+
+def conntrack_of(options: dict[str, Any]) -> ConntrackSettings:
+    """Whole seconds, rounded down as kube-proxy does it. Raises UsageError."""
+    return ConntrackSettings(
+        max_per_core=options["conntrack_max_per_core"],
+        min=options["conntrack_min"],
+        tcp_timeout_established_s=int(options["conntrack_tcp_timeout_established"]),
+        tcp_timeout_close_wait_s=int(options["conntrack_tcp_timeout_close_wait"]),
+        tcp_be_liberal=options["conntrack_tcp_be_liberal"],
+        udp_timeout_s=int(options["conntrack_udp_timeout"]),
+        udp_timeout_stream_s=int(options["conntrack_udp_timeout_stream"]),
     )
 
 

@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from kbpf.cli.main import cli, run
+from kbpf.cli.options import config_of
+from kbpf.config import Config, ConntrackSettings
 from kbpf.datapath.ebpf.layout import ALL_MAPS, NUMBERED_MAPS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -57,6 +59,9 @@ def test_every_subcommand_has_help(command: str, capsys: pytest.CaptureFixture[s
         (["--manifests", "x", "--hostname-override="], "--hostname-override"),
         (["--manifests", "x", "--healthz-bind-address=:0"], "--healthz-bind-address"),
         (["--manifests", "x", "--masquerade-all=perhaps"], "'perhaps' is not a valid boolean"),
+        (["--manifests", "x", "--conntrack-min=-1"], "--conntrack-min: must not be negative"),
+        (["--manifests", "x", "--conntrack-udp-timeout=-1s"], "--conntrack-udp-timeout: must not be negative"),
+        (["--manifests", "x", "--conntrack-tcp-timeout-established=86400"], "such as 30s"),
         (["--frobnicate"], "No such option"),
         (["serve"], "No such command 'serve'"),
         (["render"], "--manifests"),
@@ -75,6 +80,43 @@ def test_the_option_that_a_full_map_asks_to_raise_exists(capsys: pytest.CaptureF
     for name in NUMBERED_MAPS:
         spec = next(spec for spec in ALL_MAPS if spec.name == name)
         assert spec.size_flag in words
+
+
+def config_for(*arguments: str) -> Config:
+    return config_of(cli.make_context("kbpf", ["--manifests", "x", *arguments]).params)
+
+
+def test_the_conntrack_options_default_to_those_of_kube_proxy():
+    assert config_for().conntrack == ConntrackSettings(
+        max_per_core=32768,
+        min=131072,
+        tcp_timeout_established_s=86400,
+        tcp_timeout_close_wait_s=3600,
+        tcp_be_liberal=False,
+        udp_timeout_s=0,
+        udp_timeout_stream_s=0,
+    )
+
+
+def test_each_conntrack_option_reaches_its_setting():
+    arguments = [
+        "--conntrack-max-per-core=1000",
+        "--conntrack-min=2000",
+        "--conntrack-tcp-timeout-established=2h",
+        "--conntrack-tcp-timeout-close-wait=1m30s",
+        "--conntrack-tcp-be-liberal",
+        "--conntrack-udp-timeout=10s",
+        "--conntrack-udp-timeout-stream=59999ms",
+    ]
+    assert config_for(*arguments).conntrack == ConntrackSettings(
+        max_per_core=1000,
+        min=2000,
+        tcp_timeout_established_s=7200,
+        tcp_timeout_close_wait_s=90,
+        tcp_be_liberal=True,
+        udp_timeout_s=10,
+        udp_timeout_stream_s=59,
+    )
 
 
 def test_render_gives_rules_that_name_the_service(web: str):
