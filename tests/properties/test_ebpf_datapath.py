@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbpf.datapath.ebpf.fake import NthWrite, ShareOfWrites, never
-from kbpf.datapath.ebpf.layout import Reason
+from kbpf.datapath.ebpf.layout import Reason, ServiceKey, ServiceValue
 from kbpf.datapath.ebpf.plan import Put, Step
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.trace import Trace, trace
@@ -26,6 +26,7 @@ NAMES = ("a", "b", "c")
 CLUSTER_IPS = ("10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4")
 PORTS = {80: Protocol.TCP, 53: Protocol.UDP}
 PODS = {f"10.42.{node}.{number}": f"n{node}" for node in (1, 2) for number in (1, 2)}
+NO_SERVICE = ServiceValue(0, 0, 0, 0, 0)
 FLOWS = [
     flow(origin, "10.42.1.9", cluster_ip, number, protocol)
     for origin in (Origin.POD, Origin.HOST)
@@ -82,6 +83,19 @@ def traces(rows: Rows) -> dict[Flow, Trace]:
     return {each: trace(rows, each) for each in FLOWS}
 
 
+def check_membership(rows: Rows) -> None:
+    """Affinity and one socket's datagrams stay with a backend for as long as this says that it is in the list."""
+    listed, members = set(), set()
+    for key, slot in rows.slots.items():
+        if key.generation == rows.services.get(ServiceKey(key.service_id), NO_SERVICE).generation:
+            listed.add((key.service_id, slot.backend_id, key.view))
+    for key, member in rows.membership.items():
+        generation = rows.services.get(ServiceKey(key.service_id), NO_SERVICE).generation
+        if member.first_generation <= generation <= member.last_generation:
+            members.add(tuple(key))
+    assert members == listed
+
+
 def moved_backends(each: Flow, old: ServiceTable, new: ServiceTable) -> frozenset[Backend]:
     """What a call to an address that its service port gives up may still find: the new backends of that port."""
     owner = old.owner(FrontendKey(Family.IPV4, each.destination, each.port, each.protocol))
@@ -133,11 +147,14 @@ def test_between_any_two_writes_a_call_finds_the_old_backends_or_the_new_ones(
     node.datapath.commit(prepared)
     after = traces(node.rows)
     for step, key in single_writes(prepared.plan.steps, rows):
+        if step.spec.name in ("membership", "slots", "services") and isinstance(step, Put):
+            check_membership(rows)
         for each, now in traces(rows).items():
             assert now.reason not in (Reason.NO_SERVICE, Reason.NO_BACKEND), (step, key)
             moved = moved_backends(each, old, new)
             assert now.verdict.backends in (before[each].verdict.backends, after[each].verdict.backends, moved), step
     assert rows == node.rows
+    check_membership(rows)
 
 
 @given(clusters(), clusters(), st.integers(1, 40), st.booleans())
@@ -162,6 +179,7 @@ def test_a_plan_that_broke_off_anywhere_is_repaired_and_nobody_else_notices(
     after = traces(node.rows)
     check_against_reference(node.rows, node.table)
     unchanged = [each for each in FLOWS if before[each].verdict == after[each].verdict]
+    unchanged = [each for each in unchanged if moved_backends(each, old, new) == after[each].verdict.backends]
     for step, key in single_writes(prepared.plan.steps, broken):
         for each in unchanged:
             assert trace(broken, each).verdict == after[each].verdict, (step, key)
