@@ -36,14 +36,23 @@ def departure_sentence(act: Act) -> str:
 
 def _section(frontend: Frontend, acts: Sequence[Act], direct: Sequence[Answer]) -> list[list[str]]:
     labels = [frontend.service, frontend.name, "session affinity" if frontend.keeps_clients else ""]
-    rows = [[name, *(_share(act, frontend, name) for act in acts), ""] for name in frontend.backend_names]
+    names = _met(acts, frontend) if frontend.keeps_clients else frontend.backend_names
+    rows = [[name, *(_share(act, frontend, name) for act in acts), ""] for name in names]
     baseline = latency_us(direct)
     rows.append(["median latency", *(_latency(act.answers[frontend], baseline) for act in acts), f"{baseline:.0f} µs"])
+    rows += [[""] * len(rows[0])] * (len(labels) - len(rows))
     return [[labels[place] if place < len(labels) else "", *row] for place, row in enumerate(rows)]
+
+
+def _met(acts: Sequence[Act], frontend: Frontend) -> list[str]:
+    """With session affinity the one client meets one backend with each datapath; the others are not for it."""
+    return [name for name in frontend.backend_names if any(act.shares(frontend)[name] for act in acts)]
 
 
 def _share(act: Act, frontend: Frontend, backend: str) -> str:
     shares = act.shares(frontend)
+    if frontend.keeps_clients and not shares[backend]:
+        return "–"
     return f"{shares[backend]} {shares[backend] / max(1, shares.total()):4.0%}"
 
 
