@@ -38,20 +38,25 @@ def join(cgroup: Path, process: int) -> None:
 
 def remove_tree(cgroup: Path) -> None:
     """End every process below a cgroup, then remove it and its children. Safe when it is gone already."""
-    end_processes(cgroup)
-    for directory, _, _ in os.walk(cgroup, topdown=False):
-        Path(directory).rmdir()
-
-
-def end_processes(cgroup: Path) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while processes := _processes(cgroup):
+    while cgroup.exists():
+        processes = _processes(cgroup)
         if time.monotonic() > deadline:
-            raise KbpfError(f"{cgroup}: these processes do not end: {', '.join(map(str, processes))}")
+            raise KbpfError(
+                f"{cgroup} is busy for {PATIENCE_S:.0f} s after the end of its processes; left: {processes}"
+            )
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        _try_to_remove(cgroup)
         time.sleep(0.002)
+
+
+def _try_to_remove(cgroup: Path) -> None:
+    """A cgroup is busy for a moment longer than it lists its last process."""
+    with contextlib.suppress(OSError):
+        for directory, _, _ in os.walk(cgroup, topdown=False):
+            Path(directory).rmdir()
 
 
 def _processes(cgroup: Path) -> list[int]:
