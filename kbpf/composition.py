@@ -54,7 +54,7 @@ def choose_datapath(config: Config, clock: Clock) -> str:
         iptables = make_iptables(config, None, clock).probe()
         if iptables.answer is Answer.NO:
             raise DatapathUnavailable(f"{iptables.reason}; {reason}")
-    say = log.info if config.datapath.value in ("auto", name) and support.answer is not Answer.NO else log.warning
+    say = log.info if name == "ebpf" or config.datapath is DatapathWish.IPTABLES else log.warning
     say(f"running {name}: {reason}")
     return name
 
