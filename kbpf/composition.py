@@ -19,6 +19,7 @@ from kbpf.datapath.iptables.settings import IptablesSettings
 from kbpf.datapath.residual import ResidualDatapath
 from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferred
 from kbpf.errors import DatapathUnavailable
+from kbpf.host.accounting import create_counters
 from kbpf.host.addresses import local_addresses
 from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
 from kbpf.model.names import ServiceName
@@ -82,7 +83,7 @@ def make_ebpf(config: Config, clock: Clock) -> EbpfDatapath:
 
 def make_iptables(config: Config, own: Node | None, clock: Clock) -> IptablesDatapath:
     settings = iptables_settings(config, own, local_addresses(), is_liberal=is_liberal(config.conntrack, SYSCTLS))
-    return IptablesDatapath(settings, clock, flavour=FLAVOURS[config.iptables_backend])
+    return IptablesDatapath(settings, clock, flavour=FLAVOURS[config.iptables_backend], create_counters=create_counters)
 
 
 class NodeIptables:

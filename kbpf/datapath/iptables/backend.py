@@ -4,15 +4,17 @@ Called by the proxier through `kbpf.datapath.interface`. A family that fails is 
 written all the same.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
 
 import structlog
 
 from kbpf.clock import Clock
 from kbpf.datapath.interface import Answer, Feature, Support, SyncReport
 from kbpf.datapath.iptables.commands import Flavour, Run, Tool, find_tools, run_process
+from kbpf.datapath.iptables.counters import COUNTERS, match_works
 from kbpf.datapath.iptables.family import FamilyRules
-from kbpf.datapath.iptables.host import choose_tools
+from kbpf.datapath.iptables.host import HostTools, choose_tools
 from kbpf.datapath.iptables.removal import is_ours, removal
 from kbpf.datapath.iptables.ruleset import parse_save
 from kbpf.datapath.iptables.settings import IptablesSettings
@@ -35,13 +37,19 @@ class IptablesDatapath:
         *,
         flavour: Flavour | None = None,
         families: Sequence[Family] = tuple(Family),
+        create_counters: Callable[[Sequence[str]], bool] | None = None,
         run: Run = run_process,
     ) -> None:
-        """`flavour` None: the one that the host uses, found out at the first sync."""
+        """`flavour` None: the one that the host uses, found out at the first sync.
+
+        `create_counters` makes named counters in the kernel; without it, or where it answers False, rules do not count.
+        """
         self._settings = settings
         self._clock = clock
         self._flavour = flavour
         self._wanted_families = families
+        self._create_counters = create_counters
+        self._counting: frozenset[Family] = frozenset()
         self._run = run
         self._families: dict[Family, FamilyRules] = {}
         self._said: frozenset[str] = frozenset()
@@ -50,7 +58,7 @@ class IptablesDatapath:
 
     def probe(self) -> Support:
         try:
-            host = choose_tools(self._run, self._flavour, self._wanted_families)
+            host = self._choose()
         except DatapathUnavailable as error:
             return Support(Answer.NO, str(error))
         features = []
@@ -83,8 +91,8 @@ class IptablesDatapath:
 
     def dump(self) -> str:
         """Our chains and the jumps to them, with table and family in front."""
-        self._open()
-        return "".join(f"{line}\n" for rules in self._families.values() for line in _dump(rules.tool))
+        tools = [rules.tool for rules in self._families.values()] or self._choose().tools.values()
+        return "".join(f"{line}\n" for tool in tools for line in _dump(tool))
 
     def cleanup(self) -> None:
         """Goes on after an error and raises the first at the end."""
@@ -105,7 +113,7 @@ class IptablesDatapath:
         """New settings, such as the addresses of node ports; the next sync is a full one if they differ."""
         if settings != self._settings:
             self._settings = settings
-            self._families = {family: FamilyRules(each.tool, settings) for family, each in self._families.items()}
+            self._families = {family: self._family(each.tool) for family, each in self._families.items()}
 
     @property
     def is_large_cluster(self) -> bool:
@@ -119,12 +127,20 @@ class IptablesDatapath:
         )
 
     def _open(self) -> tuple[str, ...]:
-        """Find the tools once; what speaks against some of them is said then."""
+        """Find the tools once, and what they can do; what speaks against some of them is said then."""
         if self._families:
             return ()
-        host = choose_tools(self._run, self._flavour, self._wanted_families)
-        self._families = {family: FamilyRules(tool, self._settings) for family, tool in host.tools.items()}
+        host = self._choose()
+        if self._create_counters and self._create_counters(COUNTERS):
+            self._counting = frozenset(family for family, tool in host.tools.items() if match_works(tool))
+        self._families = {family: self._family(tool) for family, tool in host.tools.items()}
         return host.warnings
+
+    def _choose(self) -> HostTools:
+        return choose_tools(self._run, self._flavour, self._wanted_families)
+
+    def _family(self, tool: Tool) -> FamilyRules:
+        return FamilyRules(tool, replace(self._settings, has_counters=tool.family in self._counting))
 
     def _all_tools(self) -> Iterator[Tool]:
         """Both flavours unless one was asked for: the choice may have been another one when the rules were written."""

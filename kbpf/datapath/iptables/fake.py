@@ -29,6 +29,7 @@ MODULE_OF = {
     **dict.fromkeys(("--comment",), "comment"),
     **dict.fromkeys(("--mode", "--probability"), "statistic"),
     **dict.fromkeys(("--src-type", "--dst-type"), "addrtype"),
+    **dict.fromkeys(("--nfacct-name",), "nfacct"),
     **dict.fromkeys(("--rcheck", "--set", "--seconds", "--reap", "--name"), "recent"),
 }
 HEAD_OPTIONS = ("-s", "-d", "-i", "-p")
@@ -58,6 +59,8 @@ class FakeIptables:
         self.missing = missing
         self.no_nat = no_nat
         self.calls: list[tuple[str, ...]] = []
+        self.counters: set[str] = set()
+        """The kernel's named counters (nfacct)."""
         self._tables: dict[tuple[Family, Flavour], dict[str, Chains]] = {}
 
     def __call__(self, argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
@@ -83,7 +86,7 @@ class FakeIptables:
         if suffix == "-save" and not arguments:
             return "".join(_save(name, chains) for name, chains in tables.items())
         if suffix == "-restore" and arguments == ["-w", "5", "--noflush", "--counters"]:
-            Restore(tables, flavour).run(stdin)
+            Restore(tables, flavour, self.counters).run(stdin)
             return ""
         if suffix is None and arguments[:3] == ["-w", "5", "-S"] and arguments[4:5] == ["-t"]:
             return self._list(family, tables, arguments[3], arguments[5])
@@ -101,9 +104,10 @@ class FakeIptables:
 class Restore:
     """One run of iptables-restore --noflush."""
 
-    def __init__(self, tables: dict[str, Chains], flavour: Flavour) -> None:
+    def __init__(self, tables: dict[str, Chains], flavour: Flavour, counters: set[str]) -> None:
         self.tables = tables
         self.flavour = flavour
+        self.counters = counters
         self.table = ""
         self.chains: Chains = {}
 
@@ -182,6 +186,8 @@ class Restore:
             raise Refused(2, 'unknown option "--dport"')
         if len(rule.options.get("--comment", "")) > 255 or len(rule.options.get("-i", "").removesuffix("+")) > 15:
             raise Refused(2, "comment or interface name too long")
+        if rule.options.get("--nfacct-name", "") not in {"", *self.counters}:
+            raise Refused(4, "RULE_APPEND failed (No such file or directory)")
         if self.flavour is Flavour.NFT and rule.options.get("! -s", "").endswith("/0"):
             raise Refused(4, "RULE_APPEND failed (Invalid argument)")
 

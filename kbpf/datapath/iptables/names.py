@@ -23,6 +23,8 @@ LOCALHOST_FIREWALL = "KUBE-FIREWALL"
 """Shared with kubelet, which writes the same rule and the same jumps."""
 CANARY = "KUBE-PROXY-CANARY"
 """Empty; when it is gone, somebody flushed the table."""
+TRIAL = "KBPF-TRIAL"
+"""Exists while it is found out what the kernel takes; nothing jumps to it."""
 KUBELET_CHAINS = frozenset({"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"})
 """In table mangle of the flavour that kubelet uses (KEP-3178)."""
 

@@ -11,7 +11,9 @@ from kbpf.datapath.iptables.static import JUMPS, Jump, jump_positions
 
 OWN_CHAINS = {
     Table.MANGLE: frozenset({names.CANARY}),
-    Table.FILTER: frozenset({names.CANARY, *(jump.target for jump in JUMPS if jump.table is Table.FILTER)}),
+    Table.FILTER: frozenset(
+        {names.CANARY, names.TRIAL, *(jump.target for jump in JUMPS if jump.table is Table.FILTER)}
+    ),
     Table.NAT: frozenset({names.CANARY, names.SERVICES, names.NODE_PORTS, names.POSTROUTING, names.MARK_MASQUERADE}),
 }
 

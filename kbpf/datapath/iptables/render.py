@@ -7,6 +7,7 @@ text is kube-proxy's, byte for byte. Called by the rule book for service ports t
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kbpf.datapath.iptables.counters import LOCALHOST_NODE_PORTS, counts
 from kbpf.datapath.iptables.names import (
     EXTERNAL_SERVICES,
     MARK_MASQUERADE,
@@ -119,6 +120,10 @@ class PortRenderer:
     def _node_port_entries(self, frontend: Frontend) -> Iterator[Entry]:
         match = f"{self.protocol} --dport {frontend.port}"
         if self.needs_external:
+            if self.settings.has_counters and self.settings.has_localhost_node_ports(self.port.family):
+                counted = f"{self.protocol} -d 127.0.0.0/8 --dport {frontend.port} {counts(LOCALHOST_NODE_PORTS)}"
+                rule = f"-A {NODE_PORTS} {comment(self.name)} {counted} -j {self.names.external}"
+                yield Entry(NAT_NODE_PORTS, rule)
             rule = f"-A {NODE_PORTS} {comment(self.name)} {match} -j {self.names.external}"
             yield Entry(NAT_NODE_PORTS, rule)
         if self.port.external.outcome is not Outcome.FORWARD:

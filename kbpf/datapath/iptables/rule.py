@@ -16,13 +16,13 @@ _ESCAPED = re.compile(r"\\(.)")
 VALUES = {
     **dict.fromkeys(("-s", "-d", "-i", "-p", "-j", "-m"), 1),
     **dict.fromkeys(("--dport", "--ctstate", "--mark", "--mode", "--probability", "--comment"), 1),
-    **dict.fromkeys(("--src-type", "--dst-type", "--name", "--seconds", "--mask"), 1),
+    **dict.fromkeys(("--src-type", "--dst-type", "--name", "--seconds", "--mask", "--nfacct-name"), 1),
     **dict.fromkeys(("--to-destination", "--xor-mark", "--or-mark", "--set-xmark", "--reject-with"), 1),
     **dict.fromkeys(("--rcheck", "--reap", "--set", "--rsource", "--random-fully"), 0),
 }
 """How many values follow each option that our rules use."""
 
-MODULES = frozenset({"tcp", "udp", "sctp", "comment", "conntrack", "mark", "statistic", "recent", "addrtype"})
+MODULES = frozenset({"tcp", "udp", "sctp", "comment", "conntrack", "mark", "statistic", "recent", "addrtype", "nfacct"})
 """Matches that say nothing by themselves: their options follow."""
 
 DEFAULTS = frozenset(

@@ -23,6 +23,8 @@ class IptablesSettings:
     conntrack_liberal: bool = False
     """Out-of-window packets are not INVALID then, and the rule that drops those is left out."""
     random_fully: bool = True
+    has_counters: bool = False
+    """Rules count in named counters of the kernel (nfacct). Found out by the backend for each family."""
     large_cluster_endpoints: int = LARGE_CLUSTER_ENDPOINTS
     """Above this many backends, the comments of balancing rules are left out."""
 

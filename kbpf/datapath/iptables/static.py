@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kbpf.datapath.iptables import names
+from kbpf.datapath.iptables.counters import DROPPED_AS_INVALID, counts
 from kbpf.datapath.iptables.render import NAT_SERVICES, Entry
 from kbpf.datapath.iptables.rule import parse_rule
 from kbpf.datapath.iptables.ruleset import Chain, ChainKey, Ruleset, Table, comment, word
@@ -151,5 +152,6 @@ def forward_rules(settings: IptablesSettings) -> list[str]:
     ]
     if not settings.conntrack_liberal:
         # An out-of-window packet escapes the DNAT, and the peer would answer it with a reset.
-        rules.insert(0, f"{head} -m conntrack --ctstate INVALID -j DROP")
+        counter = f" {counts(DROPPED_AS_INVALID)}" if settings.has_counters else ""
+        rules.insert(0, f"{head} -m conntrack --ctstate INVALID{counter} -j DROP")
     return rules

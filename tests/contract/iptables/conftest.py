@@ -3,8 +3,7 @@
 import pytest
 
 from kbpf.datapath.iptables.commands import Flavour
-from kbpf.datapath.iptables.fake import FakeIptables
-from tests.contract.iptables.hosts import Host, inside
+from tests.contract.iptables.hosts import Host, fake_host, real_host
 
 FAKES = ["fake-nft", "fake-legacy"]
 KERNELS = [pytest.param(f"kernel-{flavour}", marks=pytest.mark.root) for flavour in ("nft", "legacy")]
@@ -14,5 +13,5 @@ KERNELS = [pytest.param(f"kernel-{flavour}", marks=pytest.mark.root) for flavour
 def host(request: pytest.FixtureRequest) -> Host:
     kind, _, flavour = request.param.partition("-")
     if kind == "fake":
-        return Host(FakeIptables(), Flavour(flavour))
-    return Host(inside(request.getfixturevalue("namespace")), Flavour(flavour))
+        return fake_host(Flavour(flavour))
+    return real_host(request.getfixturevalue("namespace"), Flavour(flavour))

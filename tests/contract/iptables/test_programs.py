@@ -13,7 +13,7 @@ from kbpf.demo.namespaces import Namespace
 from kbpf.errors import CommandFailed
 from kbpf.model.address import Family
 from tests.conftest import GOLDEN
-from tests.contract.iptables.hosts import Host, inside, meaning
+from tests.contract.iptables.hosts import Host, meaning, real_host
 
 EXAMPLES = sorted((GOLDEN / "iptables").glob("*.rules"))
 CANARY = ChainKey(Table.NAT, "KUBE-PROXY-CANARY")
@@ -103,7 +103,7 @@ def test_only_a_chain_that_is_gone_is_lacking(host: Host):
 
 @pytest.mark.root
 def test_a_lock_that_another_program_holds_for_a_moment_is_waited_for(namespace: Namespace):
-    tool = Host(inside(namespace), Flavour.LEGACY).tool()
+    tool = real_host(namespace, Flavour.LEGACY).tool()
     released = Event()
 
     def release() -> None:
