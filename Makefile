@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help setup cluster-tools demo check test test-unit test-kernel bench bpf golden clean
+.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity bench bpf golden clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,14 +27,17 @@ check: setup ## lint, format, types, layers, the layout of maps in C against Pyt
 	find bpf -name '*.[ch]' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
 	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
-test: setup ## every test: unit, properties, contract, scenarios, kernel (root, minutes)
-	$(PYTEST) --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+test: setup ## every test without other projects' programs: unit, properties, contract, scenarios, kernel (root, minutes)
+	$(PYTEST) -m 'not parity' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-unit: setup ## what needs no root and no network (seconds)
 	$(PYTEST) -m 'not root' --ignore=tests/bench
 
 test-kernel: setup ## real namespaces, sockets, programs and rules (root)
-	$(PYTEST) -m root --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m 'root and not parity' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+
+test-parity: setup cluster-tools ## kbpf's iptables rules against those of the real kube-proxy (root, minutes)
+	$(PYTEST) -m parity --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 bench: ## what a Service costs a connection, in ratios to the pod itself (root, minutes)
 	@scripts/setup.sh gcc libc6-dev

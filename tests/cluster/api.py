@@ -66,6 +66,7 @@ class Api:
         self.host, self.port, self.context = host, port, context
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self.local = threading.local()
+        self.connections: list[http.client.HTTPSConnection] = []
         self.known: set[Key] = {Key("Namespace", "", "default")}
         """What `put` has created."""
         self.writers = ThreadPoolExecutor(WRITERS)
@@ -110,12 +111,18 @@ class Api:
             raise Refused(response.status, _message_of(text))
         return json.loads(text) if text.startswith("{") else {}
 
+    def close(self) -> None:
+        self.writers.shutdown()
+        for connection in self.connections:
+            connection.close()
+
     def _connection(self) -> http.client.HTTPSConnection:
         """One a thread, kept open."""
         connection = getattr(self.local, "connection", None)
         if connection is None:
             connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=30)
             self.local.connection = connection
+            self.connections.append(connection)
         return connection
 
     def _put_one(self, tree: Tree) -> Tree:

@@ -27,9 +27,7 @@ class ControlPlane:
         self.programs = [self._start_etcd(etcd_port, peer_port), self._start_api_server(etcd_port)]
         self.api = Api("127.0.0.1", self.port, ssl.create_default_context(cafile=folder / "server.crt"), self.token)
         try:
-            self.programs[1].wait_until(
-                self.api.is_ready, "ready API server", timeout_s=START_TIMEOUT_S, interval_s=0.1
-            )
+            self.programs[1].wait_until(self._is_ready, "ready API server", timeout_s=START_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise
@@ -57,9 +55,14 @@ class ControlPlane:
         return path
 
     def stop(self) -> None:
-        """The API server first: it hangs on SIGTERM once etcd is gone."""
+        """The API server before etcd: it hangs on SIGTERM once that is gone."""
+        self.api.close()
         for program in reversed(self.programs):
             program.stop()
+
+    def _is_ready(self) -> bool:
+        """With the one Service that the server makes for itself: from then on, all others are the tests' own."""
+        return self.api.is_ready() and bool(self.api.list_of("Service"))
 
     def _make_secrets(self) -> None:
         """One key serves the server's certificate and signs service account tokens, which nobody asks for here."""

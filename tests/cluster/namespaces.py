@@ -4,80 +4,31 @@
 so that no interface or address has to be added for it.
 """
 
-import contextlib
-import ctypes
-import os
 import selectors
 import socket
-import subprocess
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-CLONE_NEWNET = 0x40000000
+from kbpf.demo.namespaces import Namespace
+
 BUFFER = 1 << 18
-libc = ctypes.CDLL(None, use_errno=True)
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
-
-
-class NodeNamespace:
-    def __init__(self, name: str, addresses: Sequence[str]) -> None:
-        self.name = name
-        ip("netns", "add", name)
-        try:
-            self._fill(addresses)
-        except BaseException:
-            self.remove()
-            raise
-
-    def remove(self) -> None:
-        ip("netns", "delete", self.name)
-
-    def _fill(self, addresses: Sequence[str]) -> None:
-        name = self.name
-        ip("-n", name, "link", "set", "lo", "up")
-        # Both ends stay here: the interface is there for its addresses.
-        ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
-        for address in addresses:
-            # Without "nodad" an IPv6 address is unusable for a second, and proxies that look would not see it.
-            ip("-n", name, "address", "add", address, "dev", "eth0", *(["nodad"] if ":" in address else []))
-        for interface in ("wire", "eth0"):
-            ip("-n", name, "link", "set", interface, "up")
-
-
-@contextlib.contextmanager
-def entered(namespace: str) -> Iterator[None]:
-    """The calling thread is in the network namespace; sockets made meanwhile stay there."""
-    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        there = os.open(Path("/run/netns", namespace), os.O_RDONLY)
-        try:
-            _setns(there)
-        finally:
-            os.close(there)
-        try:
-            yield
-        finally:
-            _setns(own)
-    finally:
-        os.close(own)
-
-
-def _setns(descriptor: int) -> None:
-    if libc.setns(descriptor, CLONE_NEWNET):
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")
+def create_node(name: str, addresses: Sequence[str]) -> Namespace:
+    node = Namespace(name)
+    node.create()
+    # Both ends of the cable stay here: the interface is there for its addresses.
+    node.ip("link add eth0 type veth peer name wire", "link set wire up", "link set eth0 up")
+    node.ip(*(f"address add {address} dev eth0" for address in addresses))
+    return node
 
 
 class Relay:
     """Carries connections from a port of a namespace's loopback to a port of this namespace's."""
 
-    def __init__(self, namespace: str, target_port: int) -> None:
+    def __init__(self, namespace: Namespace, target_port: int) -> None:
         self.target_port = target_port
-        with entered(namespace):
+        with namespace.entered():
             self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.peers: dict[socket.socket, socket.socket] = {}
@@ -85,7 +36,7 @@ class Relay:
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.wakeup, self.stopped = socket.socketpair()
         self.selector.register(self.stopped, selectors.EVENT_READ)
-        self.thread = threading.Thread(target=self._run, name=f"relay-{namespace}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"relay-{namespace.name}", daemon=True)
         self.thread.start()
 
     def stop(self) -> None:

@@ -11,12 +11,13 @@ from tests.cluster.programs import Program, built
 
 KBPF = Path(sys.executable).with_name("kbpf")
 
-# What neither may touch on a machine that is not its own, and addresses that are free in every namespace of its own.
-COMMON = (
+# Free in every namespace of its own.
+COMMON = ("--healthz-bind-address=127.0.0.1:10256",)
+# What kube-proxy must leave alone on a machine that is not its own.
+CAUTION = (
     "--conntrack-max-per-core=0",
     "--conntrack-min=0",
     "--oom-score-adj=0",
-    "--healthz-bind-address=127.0.0.1:10256",
     "--metrics-bind-address=127.0.0.1:10249",
 )
 
@@ -27,7 +28,7 @@ def start_kube_proxy(
     """`path`: a folder whose iptables programs come before the machine's."""
     return Program(
         log,
-        [built("kube-proxy"), "--proxy-mode=iptables", f"--kubeconfig={kubeconfig}", *COMMON, *flags],
+        [built("kube-proxy"), "--proxy-mode=iptables", f"--kubeconfig={kubeconfig}", *COMMON, *CAUTION, *flags],
         namespace=namespace,
         search_first=path,
     )
