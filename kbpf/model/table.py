@@ -82,6 +82,8 @@ class ResolvedPort(msgspec.Struct, frozen=True, gc=False):
     source_ranges: tuple[str, ...] = ()
     """Of load balancer IPs only; empty means all."""
     health_check_node_port: int = 0
+    known_endpoints: int = 0
+    """How many endpoints there are in the cluster, whether they could serve or not."""
 
     @property
     def protocol(self) -> Protocol:

@@ -54,6 +54,7 @@ def resolve_port(port: ServicePort, endpoints: tuple[Endpoint, ...], node: NodeT
         affinity_timeout_s=port.affinity_timeout_s,
         source_ranges=port.source_ranges,
         health_check_node_port=port.health_check_node_port,
+        known_endpoints=len(endpoints),
     )
 
 

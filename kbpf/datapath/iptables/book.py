@@ -38,19 +38,19 @@ class RuleBook:
         self.refused: dict[ServiceName, str] = {}
         """Services that no rule can express, with the reason: they are left out, the others go on."""
         self._pages: dict[ServiceName, tuple[Page, ...]] = {}
-        self._backends: dict[ServiceName, int] = {}
-        self._all_backends = 0
+        self._endpoints: dict[ServiceName, int] = {}
+        self._all_endpoints = 0
 
     @property
     def is_large(self) -> bool:
         """Large-cluster mode: fewer comments, no periodic full sync."""
-        return self._all_backends > self.settings.large_cluster_endpoints
+        return self._all_endpoints > self.settings.large_cluster_endpoints
 
     def update(self, table: ServiceTable, services: Iterable[ServiceName]) -> dict[ServiceName, Turned]:
         """Bring the pages of `services` in step with `table`; returns those whose rules differ now."""
         services = tuple(services)
         for service in services:
-            self._count_backends(table, service)
+            self._count_endpoints(table, service)
         turned: dict[ServiceName, Turned] = {}
         for service in services:
             before = self._pages.get(service, ())
@@ -101,11 +101,11 @@ class RuleBook:
     def _ports(self, table: ServiceTable, service: ServiceName) -> Iterator[ResolvedPort]:
         return (port for port in table.ports_of(service) if port.family is self.family)
 
-    def _count_backends(self, table: ServiceTable, service: ServiceName) -> None:
-        count = sum(len({*port.cluster, *port.local}) for port in self._ports(table, service))
-        self._all_backends += count - self._backends.pop(service, 0)
+    def _count_endpoints(self, table: ServiceTable, service: ServiceName) -> None:
+        count = sum(port.known_endpoints for port in self._ports(table, service))
+        self._all_endpoints += count - self._endpoints.pop(service, 0)
         if count:
-            self._backends[service] = count
+            self._endpoints[service] = count
 
 
 def _rules(pages: tuple[Page, ...]) -> tuple[PortRules, ...]:

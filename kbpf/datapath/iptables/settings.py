@@ -26,7 +26,7 @@ class IptablesSettings:
     has_counters: bool = False
     """Rules count in named counters of the kernel (nfacct). Found out by the backend for each family."""
     large_cluster_endpoints: int = LARGE_CLUSTER_ENDPOINTS
-    """Above this many backends, the comments of balancing rules are left out."""
+    """Above this many endpoints, ready or not, the comments of balancing rules are left out."""
 
     @property
     def mark(self) -> str:

@@ -8,7 +8,7 @@ from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import EndpointSlice, Service
 from kbpf.model.table import ServiceTable
-from tests.builders import endpoint_slice, service, service_name, table_of
+from tests.builders import endpoint_slice, service, service_name, table_of, unusable
 
 WEB, API = service_name("web"), service_name("api")
 WEB_SLICE = endpoint_slice("web", "10.42.1.1", "10.42.1.2")
@@ -79,6 +79,15 @@ def test_comments_go_when_the_cluster_grows_large_and_only_from_what_is_rendered
     assert commented == [True, False]
     book.update_all(table)
     assert not any("->" in rule for body in book.bodies() for chain in body for rule in chain.rules)
+
+
+def test_endpoints_that_are_not_ready_count_towards_a_large_cluster():
+    book, table = open_book(service("web"), endpoint_slice("web", "10.42.1.1", "10.42.1.2", "10.42.1.3"), large=3)
+    assert not book.is_large
+    starting = endpoint_slice("web", "10.42.1.1", "10.42.1.2", "10.42.1.3", unusable("10.42.1.4"))
+    table.replace(WEB, table_of(service("web"), starting).ports_of(WEB))
+    book.update(table, {WEB})
+    assert book.is_large
 
 
 def test_a_name_that_no_rule_can_carry_leaves_its_service_out_and_no_other():
