@@ -8,7 +8,7 @@ API server answered them, defaults and all.
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
@@ -32,6 +32,13 @@ SETTLE_TIMEOUT_S = 30
 AGREE_TIMEOUT_S = 5
 # What the API server never lets one change; an object that differs in these is deleted first.
 FIXED = ("clusterIPs", "ipFamilies", "healthCheckNodePort", "addressType")
+
+
+View = Callable[[rules.Ruleset], rules.Ruleset]
+
+
+def complete(ruleset: rules.Ruleset) -> rules.Ruleset:
+    return ruleset
 
 
 class Different(AssertionError):
@@ -119,23 +126,26 @@ class Comparison:
         self._remember(self.api.put(marker(self.step)))
         self._write_manifest()
 
-    def check(self, what: str = "") -> None:
-        """Raises Different when a pair does not have the same rules for the last step, of which `what` tells."""
-        if found := self.differences():
+    def check(self, what: str = "", view: View = complete) -> None:
+        """Raises Different when a pair does not have the same rules for the last step, of which `what` tells.
+
+        `view` leaves out of both what is not to be compared.
+        """
+        if found := self.differences(view):
             raise Different("\n".join(filter(None, [what, *found])))
 
-    def differences(self) -> list[str]:
+    def differences(self, view: View = complete) -> list[str]:
         """Between the two of each pair, once they have settled; empty when they are equal."""
         for pair in self.pairs:
             pair.wait_for(self.step)
-        return [line for pair in self.pairs for family in FAMILIES for line in self._settled_differences(pair, family)]
+        return [line for pair in self.pairs for family in FAMILIES for line in self._settled(pair, family, view)]
 
     def stop(self) -> None:
         self.undo.close()
 
-    def _settled_differences(self, pair: Pair, family: str) -> list[str]:
+    def _settled(self, pair: Pair, family: str, view: View) -> list[str]:
         deadline = time.monotonic() + AGREE_TIMEOUT_S
-        while (found := rules.differences(*pair.read(family))) and time.monotonic() < deadline:
+        while (found := rules.differences(*map(view, pair.read(family)))) and time.monotonic() < deadline:
             time.sleep(0.1)
         return [f"{pair.setting.name}, {family}: {line}" for line in found]
 

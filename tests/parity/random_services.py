@@ -9,7 +9,7 @@ FAMILIES = (["IPv4"], ["IPv4"], ["IPv6"], ["IPv4", "IPv6"], ["IPv6", "IPv4"])
 PROTOCOLS = ("TCP", "TCP", "UDP", "SCTP")
 PORT_NAMES = ("", "http", "dns", "p-1", "grpc")
 EXTERNAL_IPS = ("203.0.113.5", "203.0.113.6", "2001:db8:113::5", "192.168.60.77", "2001:db8:113::6")
-INGRESS_IPS = ("198.51.100.20", "198.51.100.21", "2001:db8:51::20", "203.0.113.5", "2001:db8:51::21")
+INGRESS_IPS = ("198.51.100.20", "198.51.100.21", "2001:db8:51::20", "198.51.100.22", "2001:db8:51::21")
 # Some hold the node's own address, and two are of no restriction at all.
 SOURCE_RANGES = (
     "192.168.60.0/24",

@@ -23,6 +23,7 @@ SHARED = {
 # `namespace/name` or `namespace/name:port` at the start of the comment.
 SERVICE_PORT = re.compile(r'--comment "?([a-z0-9.-]+/[a-z0-9.-]+(?::[a-z0-9-]+)?)[ "]')
 NODE_PORT_ADDRESS = re.compile(r'-d (\S+) -m comment --comment "kubernetes service nodeports;')
+PORT_CHAIN = re.compile(r"-j (KUBE-(?:SVC|SVL|EXT|FW|SEP)-\w+)")
 PROTOCOL = re.compile(r"-p (\w+)")
 
 
@@ -79,6 +80,15 @@ def _random_order(rule: str) -> tuple[str, str, str]:
     if address := NODE_PORT_ADDRESS.search(rule):
         return "node port address", address[1], ""
     return "", "", ""
+
+
+def without_unused_chains(ruleset: Ruleset) -> Ruleset:
+    """Less the chains of service ports and endpoints to which no rule leads; what they lead to goes as well."""
+    used = {target for chain in ruleset.values() for rule in chain.rules for target in PORT_CHAIN.findall(rule)}
+    kept = {
+        place: chain for place, chain in ruleset.items() if place[1] in used or not PORT_CHAIN.match(f"-j {place[1]}")
+    }
+    return kept if kept == ruleset else without_unused_chains(kept)
 
 
 def differences(control: Ruleset, ours: Ruleset) -> list[str]:
