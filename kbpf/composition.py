@@ -34,15 +34,18 @@ EBPF_REST_S = 0.02
 """Between two syncs of the maps. They cost what changed, so this only lets a burst of events become one sync."""
 EBPF_BURST = 50
 """So many changes in a row are each live at once."""
+LONGEST_REST_S = 3600.0
+"""kube-proxy's; what others do to the rules is looked for each sync period, whatever the runner does."""
 SYSCTLS = KernelSysctls()
 FLAVOURS = {IptablesBackend.AUTO: None, IptablesBackend.NFT: Flavour.NFT, IptablesBackend.LEGACY: Flavour.LEGACY}
 
 
 def intervals(config: Config, datapath_name: str) -> RunnerIntervals:
     """The rhythm of a datapath: rules want rest between two writes, maps do not."""
+    longest_s = max(LONGEST_REST_S, config.sync_period_s)
     if datapath_name == "ebpf":
-        return RunnerIntervals(EBPF_REST_S, config.sync_period_s, config.sync_period_s, EBPF_BURST)
-    return RunnerIntervals(config.min_sync_period_s, config.sync_period_s, config.sync_period_s)
+        return RunnerIntervals(EBPF_REST_S, config.sync_period_s, longest_s, EBPF_BURST)
+    return RunnerIntervals(config.min_sync_period_s, config.sync_period_s, longest_s)
 
 
 def choose_datapath(config: Config, clock: Clock) -> str:
@@ -55,7 +58,7 @@ def choose_datapath(config: Config, clock: Clock) -> str:
         iptables = make_iptables(config, None, clock).probe()
         if iptables.answer is Answer.NO:
             raise DatapathUnavailable(f"{iptables.reason}; {reason}")
-    say = log.info if name == "ebpf" or config.datapath is DatapathWish.IPTABLES else log.warning
+    say = log.info if config.datapath.value in ("auto", name) and support.answer is not Answer.NO else log.warning
     say(f"running {name}: {reason}")
     return name
 
@@ -82,7 +85,7 @@ def make_ebpf(config: Config, clock: Clock) -> EbpfDatapath:
 
 
 def make_iptables(config: Config, own: Node | None, clock: Clock) -> IptablesDatapath:
-    settings = iptables_settings(config, own, local_addresses(), is_liberal=is_liberal(config.conntrack, SYSCTLS))
+    settings = iptables_settings(config, own, local_addresses, is_liberal=is_liberal(config.conntrack, SYSCTLS))
     return IptablesDatapath(settings, clock, flavour=FLAVOURS[config.iptables_backend], create_counters=create_counters)
 
 
@@ -107,6 +110,9 @@ class NodeIptables:
         self._iptables.configure(self._settings())
         return self._iptables.sync(table, dirty, full=full)
 
+    def lost(self) -> tuple[str, ...]:
+        return self._iptables.lost()
+
     def dump(self) -> str:
         return self._iptables.dump()
 
@@ -115,7 +121,7 @@ class NodeIptables:
 
     def _settings(self) -> IptablesSettings:
         liberal = is_liberal(self._config.conntrack, SYSCTLS)
-        settings = iptables_settings(self._config, self._own, local_addresses(), is_liberal=liberal)
+        settings = iptables_settings(self._config, self._own, local_addresses, is_liberal=liberal)
         if settings.localhost_node_ports and self._may_use_localnet is None:
             self._may_use_localnet = allow_localnet(SYSCTLS)
         return replace(settings, localhost_node_ports=settings.localhost_node_ports and bool(self._may_use_localnet))

@@ -8,6 +8,7 @@ KbpfError
 ├── HostError                conntrack, a sysctl or the addresses of this node: could not be read or written
 └── DatapathError            a write to the kernel failed; the sync is retried
     ├── CommandFailed        a child process failed: command, exit status, its own words
+    ├── RulesLocked          another program holds the lock of the rules; it will let go of it
     ├── LoadFailed           programs could not be compiled, loaded or attached
     └── MapError             a BPF map refused an operation
         └── MapFull          no room: names the map and its size
@@ -51,6 +52,10 @@ class CommandFailed(DatapathError):
         self.command, self.status, self.stderr = command, status, stderr
         words = " ".join(stderr.split()) or "no message"
         super().__init__(f"{command}: exit status {status}: {words}")
+
+
+class RulesLocked(DatapathError):
+    """Nothing is wrong but the moment: trying again soon is enough."""
 
 
 class LoadFailed(DatapathError):

@@ -1,5 +1,7 @@
 """What the configuration means on this very node: its addresses, its detectors, the settings of its rules. Pure."""
 
+from collections.abc import Callable
+
 from kbpf.config import EVERYWHERE, Config, expand_node_port_addresses
 from kbpf.datapath.iptables.settings import IptablesSettings
 from kbpf.model.address import Address, Family, family_of
@@ -11,10 +13,11 @@ LOOPBACK = {Family.IPV4: Address("127.0.0.1"), Family.IPV6: Address("::1")}
 
 
 def iptables_settings(
-    config: Config, own: Node | None, local: frozenset[Address], *, is_liberal: bool = False
+    config: Config, own: Node | None, local: Callable[[], frozenset[Address]], *, is_liberal: bool = False
 ) -> IptablesSettings:
-    """What the rules depend on besides the table. `local` are the addresses of this machine.
+    """What the rules depend on besides the table.
 
+    `local` lists the addresses of this machine; it is asked only where node ports are not open on all of them.
     `is_liberal`: connection tracking lets TCP packets outside of the window pass.
     """
     addresses = node_ips(config, own)
@@ -26,6 +29,7 @@ def iptables_settings(
         node_ips=addresses,
         node_port_addresses=_node_port_addresses(ranges, local),
         conntrack_liberal=is_liberal,
+        sync_period_s=config.sync_period_s,
         localhost_node_ports=config.localhost_node_ports and any(map(_is_loopback, ranges[Family.IPV4])),
     )
 
@@ -53,13 +57,14 @@ def detectors(config: Config, own: Node | None) -> dict[Family, LocalDetector]:
 
 
 def _node_port_addresses(
-    ranges: dict[Family, tuple[str, ...]], local: frozenset[Address]
+    ranges: dict[Family, tuple[str, ...]], local: Callable[[], frozenset[Address]]
 ) -> dict[Family, tuple[Address, ...]]:
     """The local addresses inside the ranges; a family that is open everywhere is left out."""
+    restricted = {family: cidrs for family, cidrs in ranges.items() if cidrs != (EVERYWHERE[family],)}
+    addresses = sorted(local()) if restricted else ()
     return {
-        family: tuple(sorted(a for a in local if family_of(a) is family and any(in_cidr(a, cidr) for cidr in cidrs)))
-        for family, cidrs in ranges.items()
-        if cidrs != (EVERYWHERE[family],)
+        family: tuple(a for a in addresses if family_of(a) is family and any(in_cidr(a, cidr) for cidr in cidrs))
+        for family, cidrs in restricted.items()
     }
 
 

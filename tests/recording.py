@@ -13,7 +13,7 @@ from kbpf.model.table import ResolvedPort, ServiceTable
 class RecordingDatapath:
     """`held` is what the kernel would hold; `syncs` are (dirty services, full) of the calls that succeeded.
 
-    `repairs` are writes of full syncs for which no change of ours is the reason.
+    `repairs` are writes of full syncs for which no change of ours is the reason, `missing` is what `lost` answers.
     """
 
     name: str = "recording"
@@ -21,6 +21,9 @@ class RecordingDatapath:
     held: dict[ServiceName, tuple[ResolvedPort, ...]] = field(default_factory=dict)
     syncs: list[tuple[frozenset[ServiceName], bool]] = field(default_factory=list)
     repairs: int = 0
+    missing: tuple[str, ...] = ()
+    duration_s: float = 0.0
+    warnings: tuple[str, ...] = ()
     cleanups: int = 0
     cleanup_failure: KbpfError | None = None
 
@@ -39,7 +42,11 @@ class RecordingDatapath:
             else:
                 self.held.pop(name, None)
         self.syncs.append((frozenset(dirty), full))
-        return SyncReport(self.name, full, len(names), len(dirty) + (self.repairs if full else 0), 0.0)
+        writes = len(dirty) + (self.repairs if full else 0)
+        return SyncReport(self.name, full, len(names), writes, self.duration_s, warnings=self.warnings)
+
+    def lost(self) -> tuple[str, ...]:
+        return self.missing
 
     def dump(self) -> str:
         return "".join(f"{name}\n" for name in sorted(self.held))

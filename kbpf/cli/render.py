@@ -38,7 +38,7 @@ def render(manifests: tuple[str, ...], datapath: str, output: str, **options: An
     for problem in (*problems, *decided.problems):
         click.echo(f"kbpf: {problem}", err=True)
     # For no machine in particular: what depends on the addresses of this one is left open.
-    settings = iptables_settings(config, decided.node, frozenset())
+    settings = iptables_settings(config, decided.node, frozenset)
     if datapath == "iptables":
         rules = render_iptables(decided.table, settings)
         click.echo(_json(_rules_document(rules)) if output == "json" else _rules_text(rules), nl=False)

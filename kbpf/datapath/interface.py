@@ -81,6 +81,14 @@ class Datapath(Protocol):
         """
         ...
 
+    def lost(self) -> tuple[str, ...]:
+        """What others took out of force since the last sync, such as "IPv4 nat: our chains"; a full sync restores it.
+
+        Cheap at any size, so it cannot see everything: altered rules or entries are found by a full sync only. Nothing
+        is lost before the first sync.
+        """
+        ...
+
     def dump(self) -> str:
         """What the kernel holds, sorted, one entry a line."""
         ...

@@ -4,7 +4,7 @@ The residue is a ServiceTable of its own, holding only deferred frontends; while
 netfilter at all, so that in-cluster traffic meets neither nat nor conntrack.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
@@ -12,7 +12,17 @@ from kbpf.datapath.interface import Datapath, Support, SyncReport
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
 
-Decision = TypeVar("Decision")
+
+class SyncDecision(Protocol):
+    """A sync that is decided and not yet carried out."""
+
+    @property
+    def services(self) -> Set[ServiceName]:
+        """Every service that was decided anew, dirty or not."""
+        ...
+
+
+Decision = TypeVar("Decision", bound=SyncDecision)
 
 
 class DeferringDatapath(Datapath, Protocol[Decision]):
@@ -48,12 +58,15 @@ class ResidualDatapath(Generic[Decision]):
 
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
         prepared = self._ebpf.prepare(table, dirty, full=full)
-        services = {*dirty, *table.services, *self._table.services} if full else dirty
+        services = {*dirty, *prepared.services, *(self._table.services if full else ())}
         changed = self._changed_residue(table, services)
-        writes = self._write_rules({service: ports for service, ports in changed.items() if ports}, full=full)
+        written = self._write_rules({service: ports for service, ports in changed.items() if ports}, full=full)
         report = self._ebpf.commit(prepared)
-        writes += self._remove_rules([service for service, ports in changed.items() if not ports])
-        return replace(report, writes=report.writes + writes)
+        removed = self._remove_rules([service for service, ports in changed.items() if not ports])
+        return _joined(report, written, removed)
+
+    def lost(self) -> tuple[str, ...]:
+        return self._ebpf.lost() + (self._iptables.lost() if self._table.services else ())
 
     def dump(self) -> str:
         return self._ebpf.dump() + (self._iptables.dump() if self._holds_rules else "")
@@ -71,18 +84,32 @@ class ResidualDatapath(Generic[Decision]):
     def _residue_of(self, table: ServiceTable, service: ServiceName) -> tuple[ResolvedPort, ...]:
         return tuple(filter(None, map(self._ebpf.residue, table.ports_of(service))))
 
-    def _write_rules(self, changed: dict[ServiceName, tuple[ResolvedPort, ...]], *, full: bool) -> int:
-        affected = set().union(*(self._table.replace(service, ports) for service, ports in changed.items()))
+    def _write_rules(self, changed: dict[ServiceName, tuple[ResolvedPort, ...]], *, full: bool) -> SyncReport | None:
+        affected = self._replace(changed)
         if not self._table.services or not (affected or full):
-            return 0
+            return None
         self._holds_rules = True
-        return self._iptables.sync(self._table, affected, full=full).writes
+        return self._iptables.sync(self._table, affected, full=full)
 
-    def _remove_rules(self, services: list[ServiceName]) -> int:
-        affected = set().union(*(self._table.replace(service, ()) for service in services))
+    def _remove_rules(self, services: list[ServiceName]) -> SyncReport | None:
+        affected = self._replace(dict.fromkeys(services, ()))
         if self._table.services:
-            return self._iptables.sync(self._table, affected, full=False).writes if affected else 0
+            return self._iptables.sync(self._table, affected, full=False) if affected else None
         if self._holds_rules:
             self._iptables.cleanup()
             self._holds_rules = False
-        return 0
+        return None
+
+    def _replace(self, changed: Mapping[ServiceName, tuple[ResolvedPort, ...]]) -> set[ServiceName]:
+        return set().union(*(self._table.replace(service, ports) for service, ports in changed.items()))
+
+
+def _joined(ebpf: SyncReport, written: SyncReport | None, removed: SyncReport | None) -> SyncReport:
+    """One report for both: eBPF looked at every service, and its duration includes the rules written in between."""
+    rules = [report for report in (written, removed) if report is not None]
+    return replace(
+        ebpf,
+        writes=ebpf.writes + sum(report.writes for report in rules),
+        duration_s=ebpf.duration_s + (removed.duration_s if removed else 0.0),
+        warnings=(*ebpf.warnings, *(warning for report in rules for warning in report.warnings)),
+    )

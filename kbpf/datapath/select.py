@@ -61,6 +61,9 @@ class ReplacingDatapath:
                 log.warning(f"what the {replaced.name} datapath left behind could not be removed: {error}")
         return report
 
+    def lost(self) -> tuple[str, ...]:
+        return self._datapath.lost()
+
     def dump(self) -> str:
         return self._datapath.dump()
 
@@ -93,6 +96,9 @@ class FallingBackDatapath:
             report = self._fall_back(self._fallback, table, error)
         self._failures = 0
         return report
+
+    def lost(self) -> tuple[str, ...]:
+        return self._active.lost()
 
     def dump(self) -> str:
         return self._active.dump()

@@ -29,6 +29,7 @@ from kbpf.datapath.ebpf.plan import Plan, plan
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.ebpf.store import MapSet
 from kbpf.datapath.interface import Support, SyncReport
+from kbpf.errors import LoadFailed
 from kbpf.model.address import Address, packed
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
@@ -69,6 +70,8 @@ class Difference(NamedTuple):
     known: Rows
     wanted: Rows
     installed: Installed
+    services: frozenset[ServiceName]
+    """Those that were decided anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ class Prepared:
     maps: MapSet
     memory: Memory
     full: bool
-    services: int
+    services: frozenset[ServiceName]
+    """Those that were decided anew: the dirty ones, and others for which there is room now."""
     started: float
 
 
@@ -124,13 +128,13 @@ class EbpfDatapath:
         self._table = table
         memory, self._memory = self._memory, None
         if full or memory is None or self._maps is None:
-            full, services = True, len(table.services)
+            full = True
             self._maps = maps = self._open()
             difference = self._full_difference(maps, table, memory)
         else:
-            services, maps = len(dirty), self._maps
+            maps = self._maps
             difference = _partial_difference(maps, memory, table, dirty)
-        known, wanted, installed = difference
+        known, wanted, installed, services = difference
         self._deferral = installed.settings
         wanted.config = {CONFIG_KEY: ConfigValue(self._host_netns_cookie, *installed.ids.to_come)}
         wanted.local_addr = {LocalAddrKey(packed(each)): _local_value(each) for each in self._local_addresses()}
@@ -145,12 +149,19 @@ class EbpfDatapath:
         return SyncReport(
             self.name,
             prepared.full,
-            prepared.services,
+            len(prepared.services),
             prepared.plan.writes + hooks,
             self._clock.monotonic() - prepared.started,
             installed.deferred,
             installed.warnings,
         )
+
+    def lost(self) -> tuple[str, ...]:
+        try:
+            is_in_force = self._memory is None or self._programs.is_attached()
+        except LoadFailed as error:  # pins that are gone or replaced
+            return (str(error),)
+        return () if is_in_force else ("the attachment of our programs",)
 
     def residue(self, port: ResolvedPort) -> ResolvedPort | None:
         """The part of a service port that is left to iptables, by the last `prepare`; None: nothing."""
@@ -178,11 +189,11 @@ class EbpfDatapath:
         observed = store.observe(maps)
         given = memory.installed.ids if memory else None
         installed = adopt(observed, table, self._programs.specs, self._settings, given)
-        installed.change(table, table.services)
+        change = installed.change(table, table.services)
         wanted = installed.everything()
         alive = {key.id for key in wanted.services}
         observed.affinity = {key: row for key, row in observed.affinity.items() if key.service_id not in alive}
-        return Difference(observed, wanted, installed)
+        return Difference(observed, wanted, installed, change.services)
 
 
 def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty: Set[ServiceName]) -> Difference:
@@ -190,7 +201,7 @@ def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty
     known = change.known
     known.config, known.local_addr = memory.node.config, memory.node.local_addr
     known.affinity = _affinity_of_gone(maps, change)
-    return Difference(known, change.wanted, memory.installed)
+    return Difference(known, change.wanted, memory.installed, change.services)
 
 
 def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, AffinityValue]:

@@ -27,6 +27,8 @@ _NOTHING = Encoded()
 class Change:
     """The service ports that change, as they are and as they must be, and the backends that come and go."""
 
+    services: frozenset[ServiceName] = frozenset()
+    """All that were decided anew."""
     before: list[Encoded] = field(default_factory=list)
     after: list[Encoded] = field(default_factory=list)
     new_backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
@@ -62,8 +64,8 @@ class Installed:
 
     def change(self, table: ServiceTable, services: Iterable[ServiceName]) -> Change:
         """Remember what `table` says of `services`, and of those that did not fit if there may be room now."""
-        change, first_new = Change(), self.ids.next_backend
-        names = {*services, *self._to_retry()}
+        names = frozenset((*services, *self._to_retry()))
+        change, first_new = Change(names), self.ids.next_backend
         self._room = Room(self._specs, self.used)
         admission = Admission(self.ids, self._room, self.generations)
         for name in sorted(names):

@@ -4,7 +4,7 @@ Called by the proxier through `kbpf.datapath.interface`. A family that fails is 
 written all the same.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 import structlog
@@ -19,7 +19,7 @@ from kbpf.datapath.iptables.removal import is_ours, removal
 from kbpf.datapath.iptables.ruleset import parse_save
 from kbpf.datapath.iptables.settings import IptablesSettings
 from kbpf.datapath.iptables.static import JUMPS, jump_positions
-from kbpf.errors import CommandFailed, DatapathError, DatapathUnavailable
+from kbpf.errors import DatapathError, DatapathUnavailable, RulesLocked
 from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ServiceTable
@@ -61,6 +61,8 @@ class IptablesDatapath:
             host = self._choose()
         except DatapathUnavailable as error:
             return Support(Answer.NO, str(error))
+        except RulesLocked as error:
+            return Support(Answer.UNKNOWN, str(error))
         features = []
         for family in self._wanted_families:
             tool = host.tools.get(family)
@@ -71,23 +73,33 @@ class IptablesDatapath:
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
         started = self._clock.monotonic()
         warnings = list(self._open())
-        errors: list[str] = []
+        errors: dict[Family, DatapathError] = {}
         writes, was_full = 0, False
         for family, rules in self._families.items():
             try:
                 written = rules.sync(table, dirty, full=full)
             except DatapathError as error:
-                errors.append(f"{family.value}: {error}")
+                errors[family] = error
+                if isinstance(error, RulesLocked):
+                    break  # it is one lock for all families
                 continue
             writes += written.writes
             was_full |= written.full
             warnings += [f"{family.value}: {warning}" for warning in written.warnings]
             warnings += [f"{service}: {reason}, left out" for service, reason in sorted(rules.book.refused.items())]
         if errors:
-            raise DatapathError("; ".join(errors))
+            raise _joined(errors)
         services = len(list(table.services)) if was_full else len(dirty)
         duration_s = self._clock.monotonic() - started
         return SyncReport(self.name, was_full, services, writes, duration_s, warnings=self._news(warnings, was_full))
+
+    def lost(self) -> tuple[str, ...]:
+        """Tables in which another program deleted our chains: the canary is gone."""
+        return tuple(
+            f"{family.value} {table}: our chains"
+            for family, rules in self._families.items()
+            for table in rules.flushed_tables()
+        )
 
     def dump(self) -> str:
         """Our chains and the jumps to them, with table and family in front."""
@@ -100,7 +112,7 @@ class IptablesDatapath:
         for tool in self._all_tools():
             try:
                 _clean(tool)
-            except CommandFailed as error:
+            except DatapathError as error:
                 errors.append(f"{tool.family.value}: {error}")
         for rules in self._families.values():
             rules.forget()
@@ -114,17 +126,6 @@ class IptablesDatapath:
         if settings != self._settings:
             self._settings = settings
             self._families = {family: self._family(each.tool) for family, each in self._families.items()}
-
-    @property
-    def is_large_cluster(self) -> bool:
-        """There kube-proxy does without periodic full syncs."""
-        return any(rules.book.is_large for rules in self._families.values())
-
-    def flushed_tables(self) -> tuple[str, ...]:
-        """Tables in which another program deleted our chains, such as "IPv4 nat"; a full sync repairs them."""
-        return tuple(
-            f"{family.value} {table}" for family, rules in self._families.items() for table in rules.flushed_tables()
-        )
 
     def _open(self) -> tuple[str, ...]:
         """Find the tools once, and what they can do; what speaks against some of them is said then."""
@@ -140,7 +141,7 @@ class IptablesDatapath:
         return choose_tools(self._run, self._flavour, self._wanted_families)
 
     def _family(self, tool: Tool) -> FamilyRules:
-        return FamilyRules(tool, replace(self._settings, has_counters=tool.family in self._counting))
+        return FamilyRules(tool, replace(self._settings, has_counters=tool.family in self._counting), self._clock)
 
     def _all_tools(self) -> Iterator[Tool]:
         """Both flavours unless one was asked for: the choice may have been another one when the rules were written."""
@@ -153,6 +154,12 @@ class IptablesDatapath:
         news = tuple(warning for warning in dict.fromkeys(warnings) if warning not in self._said)
         self._said = frozenset(warnings) if was_full else self._said | frozenset(news)
         return news
+
+
+def _joined(errors: Mapping[Family, DatapathError]) -> DatapathError:
+    words = "; ".join(f"{family.value}: {error}" for family, error in errors.items())
+    is_lock = all(isinstance(error, RulesLocked) for error in errors.values())
+    return RulesLocked(words) if is_lock else DatapathError(words)
 
 
 def _dump(tool: Tool) -> Iterator[str]:

@@ -43,7 +43,7 @@ class RuleBook:
 
     @property
     def is_large(self) -> bool:
-        """Large-cluster mode: fewer comments, no periodic full sync."""
+        """Large-cluster mode: fewer comments, and stale chains stay for a while."""
         return self._all_endpoints > self.settings.large_cluster_endpoints
 
     def update(self, table: ServiceTable, services: Iterable[ServiceName]) -> dict[ServiceName, Turned]:
@@ -63,8 +63,8 @@ class RuleBook:
                 turned[service] = Turned(_rules(before), _rules(after))
         return turned
 
-    def update_all(self, table: ServiceTable) -> None:
-        self.update(table, {*table.services, *self._pages, *self.refused})
+    def update_all(self, table: ServiceTable) -> dict[ServiceName, Turned]:
+        return self.update(table, {*table.services, *self._pages, *self.refused})
 
     def entries(self) -> Iterator[Entry]:
         """Sorted by Service, so that dumps and diffs are stable."""

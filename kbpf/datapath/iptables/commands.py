@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from kbpf.datapath.iptables.ruleset import ChainKey
-from kbpf.errors import CommandFailed
+from kbpf.errors import CommandFailed, RulesLocked
 from kbpf.model.address import Family
 
 LOCK_WAIT_S = 5
@@ -25,6 +25,8 @@ STATUS_NOT_EXECUTABLE = 126
 STATUS_NOT_FOUND = 127
 STATUS_RESOURCE_PROBLEM = 4
 """The lock is held, or the kernel is short of something: says nothing about the rules."""
+LOCK_WORDS = "xtables lock"
+"""In what the programs say when they waited for the lock in vain; the status alone has other reasons as well."""
 CONTEXT_LINES = 3
 MAX_CONTEXT_WIDTH = 160
 
@@ -90,12 +92,18 @@ class Tool:
         return self._checked([f"{self.name}-save"])
 
     def restore(self, text: str) -> None:
-        """Apply a restore input; each of its tables is taken whole or not at all. Raises CommandFailed."""
+        """Apply a restore input; each of its tables is taken whole or not at all.
+
+        Raises CommandFailed, or RulesLocked when another program kept the lock for all the time that we wait.
+        """
         command = [f"{self.name}-restore", "-w", str(LOCK_WAIT_S), "--noflush", "--counters"]
         self._checked(command, text)
 
     def check_nat(self) -> None:
-        """Raises CommandFailed when there is no table nat: the kernel or its modules lack this family."""
+        """Raises CommandFailed when there is no table nat: the kernel or its modules lack this family.
+
+        Raises RulesLocked when that cannot be told.
+        """
         self._checked(self._command("-S", "POSTROUTING", "-t", "nat"))
 
     def lacks(self, chain: ChainKey) -> bool:
@@ -108,6 +116,9 @@ class Tool:
 
     def _checked(self, command: list[str], stdin: str = "") -> str:
         done = self.run(command, stdin, TIMEOUT_S)
+        if done.status == STATUS_RESOURCE_PROBLEM and LOCK_WORDS in done.stderr:
+            holder = "another program holds the lock of iptables"
+            raise RulesLocked(f"{self.name}: {holder}, waited {LOCK_WAIT_S} s: {' '.join(done.stderr.split())}")
         if done.status != 0:
             raise CommandFailed(" ".join(command), done.status, with_context(done.stderr, stdin))
         return done.stdout

@@ -26,7 +26,10 @@ class Evidence(NamedTuple):
 
 
 def choose_tools(run: Run, wish: Flavour | None, families: Iterable[Family]) -> HostTools:
-    """The tool of each family. Raises DatapathUnavailable when no family works at all."""
+    """The tool of each family. Raises DatapathUnavailable when no family works at all.
+
+    Raises RulesLocked when it is too early to tell: a family that was left out is missing as long as the process lives.
+    """
     found: dict[Family, dict[Flavour, Tool]] = {}
     warnings: list[str] = []
     for family in families:

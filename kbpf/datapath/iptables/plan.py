@@ -18,6 +18,9 @@ from kbpf.datapath.iptables.static import JUMPS, PRESENT, SharedChains, jump_pos
 
 _TARGET = re.compile(r" -[jg] (KUBE-\S+)")
 
+NAMED_CHAINS = 3
+"""So many chains are named in a warning, the others counted."""
+
 
 class Placed(NamedTuple):
     table: Table
@@ -37,6 +40,20 @@ class Difference:
     stale: tuple[str, ...] = ()
     """Per-service chains to delete."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def described(self) -> str:
+        """In a few words; empty when there is no difference."""
+        chains = [f"{key.table.value} {key.name}" for key in self.present]
+        chains += [f"{placed.table.value} {placed.chain.name}" for placed in (*self.dispatch, *self.foundation)]
+        chains += [f"nat {chain.name}" for body in self.bodies for chain in body]
+        words = chains[:NAMED_CHAINS]
+        if len(chains) > NAMED_CHAINS:
+            words.append(f"{len(chains) - NAMED_CHAINS} more chains")
+        words += [f"{table.value} {edit}" for table, edits in self.edits.items() for edit in edits]
+        if self.stale:
+            words.append(f"{len(self.stale)} chains that are not wanted")
+        return ", ".join(words)
 
 
 # -- differences -------------------------------------------------------------------------------------------------------

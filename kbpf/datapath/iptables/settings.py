@@ -27,6 +27,8 @@ class IptablesSettings:
     """Rules count in named counters of the kernel (nfacct). Found out by the backend for each family."""
     large_cluster_endpoints: int = LARGE_CLUSTER_ENDPOINTS
     """Above this many endpoints, ready or not, the comments of balancing rules are left out."""
+    sync_period_s: float = 30.0
+    """In large clusters, the least time between two deletions of chains that nobody uses any more."""
 
     @property
     def mark(self) -> str:

@@ -19,7 +19,7 @@ Hook = tuple[Table, str]
 
 
 class TraceError(KbpfError):
-    """The rules send one flow to ends that no single verdict can name, or to one that cannot work."""
+    """The rules send one flow to ends that no single verdict can name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,7 @@ def _verdict(flow: Flow, ends: tuple[Ended, ...]) -> Verdict:
     if fixed is not None:
         return fixed
     backends = frozenset(Backend(end.packet.destination, end.packet.port) for end in ends)
-    # A hairpin is masqueraded whatever the rest of the rules say: a pod throws away packets from its own address.
-    if not all(end.packet.is_masqueraded for end in ends if end.packet.destination == flow.source):
-        raise TraceError(f"the rules send {flow} back to where it comes from without a masquerade")
+    # A hairpin is masqueraded whatever the rest of the rules say.
     others = {end.packet.is_masqueraded for end in ends if end.packet.destination != flow.source}
     if len(others) > 1:
         raise TraceError(f"the rules leave it to chance whether {flow} is masqueraded")

@@ -45,6 +45,9 @@ class TableDatapath:
         self.table = table
         return SyncReport(self.name, full, len(dirty), 0, 0.0)
 
+    def lost(self) -> tuple[str, ...]:
+        return ()
+
     def dump(self) -> str:
         return "".join(f"{port}\n" for port in self.table)
 

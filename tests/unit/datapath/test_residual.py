@@ -1,10 +1,13 @@
 """eBPF with a residue: which datapath holds which frontends, and in which order they change hands."""
 
+from collections.abc import Set
+from typing import NamedTuple
+
 import pytest
 
 from kbpf.datapath.residual import ResidualDatapath
 from kbpf.errors import MapError
-from kbpf.model.names import Protocol
+from kbpf.model.names import Protocol, ServiceName
 from kbpf.model.table import FrontendKind, ResolvedPort, ServiceTable
 from tests.builders import endpoint_slice, port, service, service_name, table_of
 from tests.recording import RecordingDatapath
@@ -44,18 +47,27 @@ class Ordered(RecordingDatapath):
         self.diary.append(f"{self.name}: gone")
 
 
+class Decision(NamedTuple):
+    table: ServiceTable
+    dirty: Set[ServiceName]
+    full: bool
+    services: Set[ServiceName]
+
+
 class Deferring(Ordered):
-    """Decides and writes in two steps, as the eBPF datapath does."""
+    """Decides and writes in two steps, as the eBPF datapath does; services that are `spilled` it leaves alone."""
+
+    spilled: Set[ServiceName] = frozenset()
+    retried: Set[ServiceName] = frozenset()
 
     def prepare(self, table, dirty, *, full):
-        return table, dirty, full
+        return Decision(table, dirty, full, {*dirty, *self.retried, *(table.services if full else ())})
 
     def residue(self, port: ResolvedPort) -> ResolvedPort | None:
-        return residue(port)
+        return port if port.name.service in self.spilled else residue(port)
 
     def commit(self, prepared):
-        table, dirty, full = prepared
-        return self.sync(table, dirty, full=full)
+        return self.sync(prepared.table, prepared.dirty, full=prepared.full)
 
 
 class Rig:
@@ -122,3 +134,40 @@ def test_cleanup_removes_both(rig: Rig):
     rig.sync(SHARED, full=True)
     rig.datapath.cleanup()
     assert (rig.ebpf.cleanups, rig.iptables.cleanups) == (1, 1)
+
+
+API = service_name("api")
+TWO = table_of(service("web"), service("api", cluster_ips=["10.96.0.11"]), endpoint_slice("web", "10.42.1.5"))
+
+
+def test_a_service_for_which_there_is_room_again_leaves_the_rules_though_it_did_not_change(rig: Rig):
+    rig.ebpf.spilled = {API}
+    rig.sync(TWO, full=True)
+    assert rig.iptables.held.keys() == {API}
+    rig.ebpf.spilled, rig.ebpf.retried = frozenset(), {API}
+    assert rig.sync(TWO)[-1] == "iptables: gone"
+
+
+def test_a_service_that_is_decided_anew_and_no_longer_fits_gets_rules_first(rig: Rig):
+    rig.sync(TWO, full=True)
+    rig.ebpf.spilled = rig.ebpf.retried = {API}
+    assert rig.sync(TWO)[0] == "iptables: shop/api"
+
+
+def test_the_report_speaks_for_both(rig: Rig):
+    rig.ebpf.warnings, rig.iptables.warnings = ("ebpf: tight",), ("IPv6 is left out: no iptables",)
+    rig.ebpf.duration_s, rig.iptables.duration_s = 2.0, 1.0
+    report = rig.datapath.sync(SHARED, frozenset({WEB}), full=True)
+    assert report.warnings == ("ebpf: tight", "IPv6 is left out: no iptables")
+    assert (report.writes, report.duration_s) == (2, 2.0)
+    rig.iptables.warnings = ()
+    report = rig.datapath.sync(SCTP, frozenset({WEB}), full=False)
+    assert report.warnings == ("ebpf: tight",)
+
+
+def test_rules_are_missed_only_while_there_must_be_some(rig: Rig):
+    rig.ebpf.missing, rig.iptables.missing = ("programs",), ("IPv4 nat: our chains",)
+    rig.sync(PLAIN, full=True)
+    assert rig.datapath.lost() == ("programs",)
+    rig.sync(SHARED)
+    assert rig.datapath.lost() == ("programs", "IPv4 nat: our chains")

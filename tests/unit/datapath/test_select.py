@@ -80,6 +80,15 @@ def test_leftovers_that_cannot_be_removed_are_a_warning(iptables, ebpf):
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
+def test_what_is_lost_is_asked_of_the_datapath_in_charge(iptables, ebpf):
+    ebpf.missing, iptables.missing = ("the programs",), ("IPv4 nat: our chains",)
+    datapath = FallingBackDatapath(ebpf, ReplacingDatapath(iptables, ebpf))
+    assert datapath.lost() == ("the programs",)
+    ebpf.failures.append(LoadFailed("no"))
+    sync(datapath)
+    assert datapath.lost() == ("IPv4 nat: our chains",)
+
+
 # -- falling back
 
 

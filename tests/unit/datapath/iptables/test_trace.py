@@ -54,14 +54,6 @@ def test_a_mark_survives_from_nat_to_postrouting():
     assert verdict(rules).masquerade
 
 
-def test_a_pod_that_reaches_itself_must_be_masqueraded():
-    itself = flow(Origin.POD, A.address, "10.96.0.10")
-    masquerade = "-A POSTROUTING -s 10.42.1.1 -d 10.42.1.1 -j MASQUERADE"
-    assert verdict(nat(f"-A PREROUTING {DNAT_A}", masquerade), itself).backends == {A}
-    with pytest.raises(TraceError, match="without a masquerade"):
-        verdict(nat(f"-A PREROUTING {DNAT_A}"), itself)
-
-
 def test_filter_sees_the_translated_destination():
     rules = nat(f"-A PREROUTING {DNAT_A}") + "*filter\n-A FORWARD -d 10.96.0.10 -j REJECT\nCOMMIT\n"
     assert verdict(rules).backends == {A}
