@@ -10,7 +10,8 @@ from collections.abc import Callable
 import structlog
 
 from kbpf.datapath.interface import SyncReport
-from kbpf.errors import KbpfError
+from kbpf.errors import KbpfError, RulesLocked
+from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import Event
 from kbpf.observe.health import HealthTracker
 from kbpf.proxier import Proxier
@@ -26,11 +27,13 @@ class ControlLoop:
         self,
         proxier: Proxier,
         runner: BoundedFrequencyRunner,
+        inspections: InspectionSchedule,
         health: HealthTracker,
         intervals: Callable[[str], RunnerIntervals],
     ) -> None:
         self._proxier = proxier
         self._runner = runner
+        self._inspections = inspections
         self._health = health
         self._intervals = intervals
         self._datapath_name = ""
@@ -47,8 +50,8 @@ class ControlLoop:
 
     def run(self) -> None:
         while not self._is_stopping:
-            self._take_events(max(0.0, self._runner.seconds_until_due()))
-            if not self._is_stopping and self._proxier.is_ready and self._runner.is_due():
+            self._take_events(self._seconds_until_due())
+            if not self._is_stopping and self._seconds_until_due() == 0:
                 self.sync()
 
     def run_once(self) -> SyncReport:
@@ -61,12 +64,14 @@ class ControlLoop:
 
     def sync(self) -> None:
         """One run of the line: its sentence or its error in the log, its result in the health and the runner."""
-        is_periodic = not self._runner.is_requested
+        is_asked_for = self._runner.is_requested
         self._runner.started()
         try:
-            report = self._proxier.sync(periodic=is_periodic)
+            report = self._proxier.sync(full=self._inspections.is_due() and self._must_be_full())
         except KbpfError as error:
             self._runner.finished(False)
+            if isinstance(error, RulesLocked):
+                self._runner.retry_soon()
             log.error(f"sync failed, trying again in {self._runner.seconds_until_due():.0f} s: {error}")
             return
         except Exception:
@@ -76,8 +81,26 @@ class ControlLoop:
             return
         self._use_intervals_of(report.datapath)
         self._runner.finished(True)
+        if report.full:
+            self._inspections.synced_fully(report.duration_s)
         self._health.updated()
-        self._tell(report, is_periodic)
+        self._tell(report, is_asked_for)
+
+    def _seconds_until_due(self) -> float | None:
+        """None: nothing can be done before the initial lists are complete."""
+        if not self._proxier.is_ready:
+            return None
+        return max(0.0, min(self._runner.seconds_until_due(), self._inspections.seconds_until_due()))
+
+    def _must_be_full(self) -> bool:
+        """At an inspection: is something gone, or is it time to look closer?"""
+        self._inspections.looked()
+        if self._inspections.may_be_full:
+            return True
+        lost = self._proxier.lost()
+        if lost:
+            log.warning(f"another program took away: {'; '.join(lost)}; putting everything back")
+        return bool(lost)
 
     def _take_events(self, timeout_s: float | None) -> None:
         """Wait for an event, then take all that are there: many events, one sync."""
@@ -102,9 +125,9 @@ class ControlLoop:
             self._datapath_name = datapath_name
             self._runner.set_intervals(self._intervals(datapath_name))
 
-    def _tell(self, report: SyncReport, is_periodic: bool) -> None:
-        """A periodic sync that found everything in place is no news."""
-        say = log.debug if is_periodic and not report.writes else log.info
+    def _tell(self, report: SyncReport, is_asked_for: bool) -> None:
+        """A look that found everything in place is no news."""
+        say = log.info if is_asked_for or report.writes else log.debug
         say(report.sentence)
         for warning in report.warnings:
             log.warning(warning)

@@ -103,8 +103,12 @@ class Proxier:
 
     # -- one sync ----------------------------------------------------------------------------------------------------
 
-    def sync(self, *, periodic: bool = False) -> SyncReport:
-        """Bring the kernel in step. A periodic sync is a full one: it finds what others did to our rules.
+    def lost(self) -> tuple[str, ...]:
+        """What others took out of force since the last sync. Nothing when the next one is full anyway."""
+        return () if self._datapath is None or self._needs_full else self._datapath.lost()
+
+    def sync(self, *, full: bool = False) -> SyncReport:
+        """Bring the kernel in step. A full sync looks at everything and finds what others did to it.
 
         Raises KbpfError when the kernel does not hold the wanted state. Nothing was consumed then: the changes stay
         pending and the next sync is full.
@@ -112,7 +116,7 @@ class Proxier:
         if self._datapath is None:
             self._datapath = self._make_datapath(self._node)
         changes = self._trackers.checkout()
-        full = self._needs_full or periodic or self._needs_resolve_all
+        full = full or self._needs_full or self._needs_resolve_all
         dirty = self._resolve(self._all_services() if self._needs_resolve_all else changes.dirty)
         self._udp_cleanup.note(dirty, self._table, self._trackers)
         self._needs_full = True  # until this sync is known to have succeeded

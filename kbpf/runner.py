@@ -3,12 +3,16 @@
 Semantics of kube-proxy's BoundedFrequencyRunner (1.34): the minimum interval counts from the end of a run, so a slow
 write gets its rest; many requests become one run; a request made during a run causes one more; a failure is retried
 sooner than the periodic run. `burst` runs may follow each other at once before the minimum interval applies (as until
-1.33), so that a lone change never waits.
+1.33), so that a lone change never waits. A run that failed for want of the right moment only is retried after a few
+seconds, twice as many after each such failure in a row, but never later than any other failed run.
 """
 
 from dataclasses import dataclass
 
 from kbpf.clock import Clock
+
+SOON_S = 2.0
+"""The first wait of `retry_soon`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,16 @@ class BoundedFrequencyRunner:
         self._tokens = float(intervals.burst)
         self._refilled_at = clock.monotonic()
         self._next_forced_at = clock.monotonic() + intervals.max_interval_s
+        self._soon_s = SOON_S
 
     def request(self) -> None:
         """There is something to do. Requests before the next run starts collapse into it."""
         self._requested = True
 
-    def retry_after(self, seconds: float) -> None:
-        """Run again after `seconds` even if nothing is asked, unless something is due earlier."""
-        self._next_forced_at = min(self._next_forced_at, self._clock.monotonic() + seconds)
+    def retry_soon(self) -> None:
+        """The run that has just failed may well succeed a moment later, as when a lock was held."""
+        self._next_forced_at = min(self._next_forced_at, self._clock.monotonic() + self._soon_s)
+        self._soon_s = min(2 * self._soon_s, self._intervals.retry_interval_s)
 
     def seconds_until_due(self) -> float:
         """Zero or less when a run is due now; never more than the maximum interval."""
@@ -78,6 +84,8 @@ class BoundedFrequencyRunner:
         self._refilled_at = now
         wait = intervals.max_interval_s if succeeded else min(intervals.retry_interval_s, intervals.max_interval_s)
         self._next_forced_at = now + wait
+        if succeeded:
+            self._soon_s = SOON_S
 
     def _available(self, now: float) -> float:
         """Tokens: one a minimum interval, at most `burst`; a run takes one."""

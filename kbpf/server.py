@@ -4,7 +4,6 @@ The main thread becomes the control thread (control.py); sources and the health 
 datapaths are put together is told in composition.py.
 """
 
-import gc
 import signal
 from types import FrameType
 
@@ -18,6 +17,7 @@ from kbpf.errors import HostError, UsageError
 from kbpf.host.conntrack import KernelConntrack
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls
 from kbpf.host.udp_cleanup import UdpCleanup
+from kbpf.inspection import InspectionSchedule
 from kbpf.observe.health import HealthTracker
 from kbpf.observe.http import HealthServer
 from kbpf.proxier import Proxier
@@ -27,22 +27,18 @@ from kbpf.tracking.trackers import Trackers
 
 log = structlog.get_logger()
 
-COLLECTOR_THRESHOLDS = (100_000, 50, 1000)
-"""Python's collector looks at everything that lives after each 700 allocations, which made a full sync of 10,000
-services half as long again. What lives here is the cluster, and there are hardly any cycles in it."""
-
 
 def serve(config: Config, *, once: bool) -> None:
     """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails."""
     if not config.manifests:
         raise UsageError("nothing to serve: name manifests with --manifests PATH")
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     clock = SystemClock()
     datapath_name = choose_datapath(config, clock)
     health = HealthTracker(clock, timeout_s=2 * config.sync_period_s)
     runner = BoundedFrequencyRunner(intervals(config, datapath_name), clock)
     proxier = _make_proxier(config, datapath_name, clock)
-    loop = ControlLoop(proxier, runner, health, lambda name: intervals(config, name))
+    inspections = InspectionSchedule(config.sync_period_s, clock)
+    loop = ControlLoop(proxier, runner, inspections, health, lambda name: intervals(config, name))
     source = ManifestSource(config.manifests, config.node_name)
     _stop_on_signals(loop)
     source.start(loop.put)

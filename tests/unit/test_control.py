@@ -5,9 +5,10 @@ from structlog.testing import capture_logs
 
 from kbpf.clock import FakeClock
 from kbpf.control import ControlLoop
-from kbpf.errors import KbpfError, MapError
+from kbpf.errors import KbpfError, MapError, RulesLocked
 from kbpf.host.fake import FakeConntrack
 from kbpf.host.udp_cleanup import UdpCleanup
+from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import Kind, Synced
 from kbpf.observe.health import HealthTracker
 from kbpf.proxier import Proxier
@@ -16,7 +17,8 @@ from kbpf.tracking.trackers import Trackers
 from tests.builders import NODE_NAME, changed, service
 from tests.recording import RecordingDatapath
 
-INTERVALS = RunnerIntervals(min_interval_s=1, retry_interval_s=30, max_interval_s=60)
+SYNC_PERIOD_S = 30
+INTERVALS = RunnerIntervals(min_interval_s=1, retry_interval_s=SYNC_PERIOD_S, max_interval_s=3600)
 
 
 class StoppingDatapath(RecordingDatapath):
@@ -38,7 +40,8 @@ class Rig:
         self.runner = BoundedFrequencyRunner(INTERVALS, self.clock)
         udp_cleanup = UdpCleanup(FakeConntrack(), self.clock)
         proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda own: self.datapath, udp_cleanup, lambda status: None)
-        self.loop = ControlLoop(proxier, self.runner, self.health, lambda name: INTERVALS)
+        inspections = InspectionSchedule(SYNC_PERIOD_S, self.clock)
+        self.loop = ControlLoop(proxier, self.runner, inspections, self.health, lambda name: INTERVALS)
 
     def lists_complete(self) -> None:
         for kind in Kind:
@@ -89,12 +92,89 @@ def test_a_defect_of_ours_does_not_end_the_loop():
     assert rig.runner.seconds_until_due() == 30
 
 
-def test_a_periodic_sync_is_full():
+def fulls(rig: Rig) -> list[bool]:
+    return [full for _, full in rig.datapath.syncs]
+
+
+def test_an_inspection_is_a_full_sync_when_that_is_cheap_and_no_news():
     rig = Rig()
     rig.loop.sync()
-    rig.clock.advance(60)
+    rig.clock.advance(SYNC_PERIOD_S)
+    with capture_logs() as logs:
+        rig.loop.sync()
+    assert fulls(rig) == [True, True]
+    assert [entry for entry in logs if entry["log_level"] != "debug"] == []
+
+
+def test_an_inspection_that_repaired_something_is_news():
+    rig = Rig()
     rig.loop.sync()
-    assert [full for _, full in rig.datapath.syncs] == [True, True]
+    rig.clock.advance(SYNC_PERIOD_S)
+    rig.datapath.repairs = 3
+    with capture_logs() as logs:
+        rig.loop.sync()
+    assert [(entry["log_level"], "3 writes" in entry["event"]) for entry in logs] == [("info", True)]
+
+
+@pytest.fixture
+def dear() -> Rig:
+    """A synced datapath whose full syncs take a minute."""
+    rig = Rig()
+    rig.datapath.duration_s = 60
+    rig.loop.sync()
+    rig.clock.advance(SYNC_PERIOD_S)
+    return rig
+
+
+def test_an_inspection_is_a_partial_sync_when_a_full_one_is_dear_and_nothing_is_lost(dear: Rig):
+    dear.loop.sync()
+    assert fulls(dear) == [True, False]
+
+
+def test_what_is_lost_is_named_and_put_back_by_a_full_sync_whatever_it_costs(dear: Rig):
+    dear.datapath.missing = ("IPv4 nat: our chains", "IPv6 nat: our chains")
+    with capture_logs() as logs:
+        dear.loop.sync()
+    assert fulls(dear) == [True, True]
+    assert logs[0] == {
+        "event": "another program took away: IPv4 nat: our chains; IPv6 nat: our chains; putting everything back",
+        "log_level": "warning",
+    }
+
+
+def test_a_stream_of_changes_does_not_keep_inspections_away(dear: Rig):
+    dear.datapath.missing = ("IPv4 nat: our chains",)
+    dear.runner.request()
+    dear.loop.sync()
+    assert fulls(dear) == [True, True]
+
+
+def test_a_sync_between_inspections_asks_for_nothing_lost(dear: Rig):
+    dear.loop.sync()
+    dear.datapath.missing = ("IPv4 nat: our chains",)
+    dear.runner.request()
+    dear.loop.sync()
+    assert fulls(dear) == [True, False, False]
+
+
+def test_a_held_lock_is_tried_again_after_two_seconds_then_four():
+    rig = Rig()
+    rig.datapath.failures += [RulesLocked("IPv4: held"), RulesLocked("IPv4: held")]
+    waits = []
+    for _ in range(2):
+        rig.loop.sync()
+        waits.append(rig.runner.seconds_until_due())
+        rig.clock.advance(waits[-1])
+    assert waits == [2, 4]
+
+
+def test_nothing_is_waited_for_before_the_lists_are_complete():
+    rig = Rig()
+    rig.clock.advance(7200)
+    assert rig.loop._seconds_until_due() is None
+    for kind in Kind:
+        rig.loop._take(Synced(kind))
+    assert rig.loop._seconds_until_due() == 0
 
 
 def test_a_requested_sync_after_a_good_one_is_partial():

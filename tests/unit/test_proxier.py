@@ -98,6 +98,18 @@ def test_a_failed_sync_consumes_nothing_and_the_next_one_is_full(rig: Rig):
     assert rig.backends() == ["10.42.1.5"]
 
 
+def test_what_others_took_away_is_asked_only_while_the_kernel_should_hold_it(rig: Rig):
+    rig.datapath.missing = ("IPv4 nat: our chains",)
+    rig.lists_complete()
+    assert rig.proxier.lost() == ()
+    rig.proxier.sync()
+    assert rig.proxier.lost() == ("IPv4 nat: our chains",)
+    rig.datapath.failures.append(MapError("slots: no"))
+    with pytest.raises(MapError):
+        rig.proxier.sync()
+    assert rig.proxier.lost() == ()
+
+
 def test_changes_that_arrive_after_a_failure_join_the_retry(rig: Rig):
     rig.take(service())
     rig.lists_complete()
@@ -233,10 +245,10 @@ def test_the_flows_of_a_service_that_was_deleted_in_a_failed_sync_are_forgotten_
 def test_a_full_sync_that_repaired_something_is_followed_by_a_clean_up_and_one_that_did_not_is_not(dns_rig: Rig):
     dns_rig.proxier.sync()
     dns_rig.conntrack.entries.add(dns_flow("10.96.0.11"))
-    dns_rig.proxier.sync(periodic=True)
+    dns_rig.proxier.sync(full=True)
     assert dns_rig.conntrack.entries == {dns_flow("10.96.0.11")}
     dns_rig.datapath.repairs = 1
-    dns_rig.proxier.sync(periodic=True)
+    dns_rig.proxier.sync(full=True)
     assert dns_rig.conntrack.entries == set()
 
 

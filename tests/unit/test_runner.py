@@ -119,11 +119,35 @@ def test_no_minimum_interval_means_no_waiting():
         run(runner)
 
 
-def test_retry_after_brings_the_next_run_forward_only():
-    runner, _ = make_runner(maximum=60)
-    runner.retry_after(10)
-    runner.retry_after(20)
-    assert runner.seconds_until_due() == 10
+def test_a_run_that_came_at_a_bad_moment_is_retried_soon_and_each_time_a_little_later():
+    runner, clock = make_runner(retry=30)
+    runner.request()
+    waits = []
+    for _ in range(6):
+        run(runner, succeeded=False)
+        runner.retry_soon()
+        waits.append(runner.seconds_until_due())
+        clock.advance(waits[-1])
+    assert waits == [2, 4, 8, 16, 30, 30]
+
+
+def test_a_success_makes_the_next_bad_moment_the_first_one_again():
+    runner, clock = make_runner(retry=30)
+    for succeeded in (False, False, True, False):
+        runner.request()
+        run(runner, succeeded)
+        if not succeeded:
+            runner.retry_soon()
+        clock.advance(1)
+    assert runner.seconds_until_due() == 1
+
+
+def test_a_soon_retry_is_never_later_than_an_ordinary_one():
+    runner, _ = make_runner(retry=1)
+    runner.request()
+    run(runner, succeeded=False)
+    runner.retry_soon()
+    assert runner.seconds_until_due() == 1
 
 
 @pytest.mark.parametrize(

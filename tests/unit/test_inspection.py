@@ -1,0 +1,50 @@
+"""When to look whether what was written is still there; time is virtual."""
+
+import pytest
+
+from kbpf.clock import FakeClock
+from kbpf.inspection import InspectionSchedule
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def inspections(clock: FakeClock) -> InspectionSchedule:
+    return InspectionSchedule(30, clock)
+
+
+def test_a_look_is_due_each_period_whether_or_not_it_found_something(inspections, clock):
+    assert inspections.seconds_until_due() == 30
+    clock.advance(30)
+    assert inspections.is_due()
+    inspections.looked()
+    assert inspections.seconds_until_due() == 30
+
+
+def test_a_cheap_full_sync_is_made_at_each_look(inspections, clock):
+    for _ in range(3):
+        inspections.synced_fully(0.2)
+        assert not inspections.may_be_full
+        clock.advance(30)
+        assert inspections.is_due()
+        assert inspections.may_be_full
+
+
+def test_a_dear_full_sync_takes_no_more_than_a_hundredth_of_the_time(inspections, clock):
+    inspections.synced_fully(2)
+    for _ in range(6):
+        clock.advance(30)
+        assert inspections.is_due()
+        assert not inspections.may_be_full
+        inspections.looked()
+    clock.advance(20)
+    assert inspections.may_be_full
+
+
+def test_a_full_sync_for_another_reason_is_a_look_as_well(inspections, clock):
+    clock.advance(29)
+    inspections.synced_fully(0.1)
+    assert inspections.seconds_until_due() == 30
