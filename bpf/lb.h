@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The decision, once for every hook and both families: is this destination a
- * frontend, and which of its backends takes the call. Nothing here knows how an
- * address is rewritten (sock.c) or remembered (records.h).
+ * The decision, once for sockets, packets and both families: is this destination
+ * a frontend, and which of its backends takes the call. Nothing here knows who
+ * asks, how an address is rewritten (sock.c, tc.c) or remembered
+ * (records.h, flows.h).
  */
 #ifndef KBPF_LB_H
 #define KBPF_LB_H
@@ -13,6 +14,13 @@
 #define UDP 17
 
 #define SELECT_ATTEMPTS 2
+
+/* Who calls, as far as the choice depends on it. */
+struct caller {
+	struct address client; /* of session affinity */
+	__u32 view;
+	__u32 verdict;
+};
 
 #define barrier() asm volatile("" ::: "memory")
 
@@ -45,19 +53,8 @@ static __always_inline void resolve_unspecified(struct address *a)
 	}
 }
 
-/* Pods have a loopback of their own; in one, the node's is out of reach. */
-static __always_inline bool is_node_netns(struct bpf_sock_addr *ctx)
-{
-	int zero = 0;
-	struct config_value *found = config.lookup(&zero);
-	__u64 node = found ? found->host_netns_cookie : 0;
-
-	if (!node)
-		node = bpf_get_netns_cookie(NULL);
-	return bpf_get_netns_cookie(ctx) == node;
-}
-
-static __always_inline __u32 local_flags(const struct address *address, bool *is_local)
+/* -1: not an address of this node. */
+static __always_inline int local_flags(const struct address *address)
 {
 	struct local_addr_key key = {.address = *address};
 	struct local_addr_value *found;
@@ -67,8 +64,7 @@ static __always_inline __u32 local_flags(const struct address *address, bool *is
 	    (address->word[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000))
 		key.address.word[3] = bpf_htonl(0x7f000001);
 	found = local_addr.lookup(&key);
-	*is_local = found;
-	return found ? found->flags : 0;
+	return found ? (int)found->flags : -1;
 }
 
 static __always_inline bool read_frontend(struct frontend_key *key, struct frontend_value *frontend)
@@ -82,33 +78,27 @@ static __always_inline bool read_frontend(struct frontend_key *key, struct front
 	       frontend->protocol == key->protocol;
 }
 
-/* REASON_CHOSEN: a frontend to balance; anything else: why the call is left alone. */
-static __always_inline enum reason find_frontend(struct bpf_sock_addr *ctx, struct frontend_key *to,
-						 struct frontend_value *frontend)
+/*
+ * REASON_CHOSEN: a frontend to balance. REASON_PORT_CLOSED: a node port, on an
+ * address where node ports are not open. Anything else: why it is left alone.
+ */
+static __always_inline enum reason find_frontend(const struct frontend_key *to,
+						 struct frontend_value *frontend, int *local)
 {
 	struct frontend_key node_port = {.port = to->port, .protocol = to->protocol};
-	bool is_local;
-	__u32 flags;
 
-	if (read_frontend(to, frontend)) {
-		/* A ClusterIP on a device of this node: a node-local DNS cache listens there. */
-		if (frontend->kind == KIND_CLUSTER_IP) {
-			local_flags(&to->address, &is_local);
-			if (is_local)
-				return REASON_LOCAL_ADDRESS;
-		}
-	} else {
-		flags = local_flags(&to->address, &is_local);
-		if (!(flags & LOCAL_NODE_PORT))
-			return REASON_NOT_A_FRONTEND;
-		if (is_mapped(&to->address))
-			node_port.address = mapped(0);
-		if (!read_frontend(&node_port, frontend))
-			return REASON_NOT_A_FRONTEND;
-		if ((flags & LOCAL_LOOPBACK) && !is_node_netns(ctx))
-			return REASON_NOT_A_FRONTEND;
-	}
-	return frontend->flags & FRONTEND_DEFER ? REASON_DEFERRED : REASON_CHOSEN;
+	*local = local_flags(&to->address);
+	/* A ClusterIP on a device of this node: a node-local DNS cache listens there. */
+	if (read_frontend(to, frontend))
+		return frontend->kind == KIND_CLUSTER_IP && *local >= 0 ? REASON_LOCAL_ADDRESS
+									: REASON_CHOSEN;
+	if (*local < 0)
+		return REASON_NOT_A_FRONTEND;
+	if (is_mapped(&to->address))
+		node_port.address = mapped(0);
+	if (!read_frontend(&node_port, frontend))
+		return REASON_NOT_A_FRONTEND;
+	return *local & LOCAL_NODE_PORT ? REASON_CHOSEN : REASON_PORT_CLOSED;
 }
 
 static __always_inline bool read_service(__u32 id, struct service_value *service)
@@ -172,26 +162,11 @@ static __always_inline bool is_member(const struct service_value *service, __u32
 	       service->generation <= member.last_generation;
 }
 
-/*
- * The client of session affinity is its network namespace: all of a pod, all of
- * the node. The tag is a multicast address, so it can never be a source address.
- */
-static __always_inline struct affinity_key affinity_of(struct bpf_sock_addr *ctx, __u32 service_id)
-{
-	__u64 cookie = bpf_get_netns_cookie(ctx);
-	struct affinity_key key = {
-		.client.word = {0xffffffff, 0xffffffff, cookie >> 32, cookie},
-		.service_id = service_id,
-	};
-
-	return key;
-}
-
-static __always_inline bool read_affinity(struct bpf_sock_addr *ctx,
-					  const struct service_value *service, __u32 view,
+static __always_inline bool read_affinity(const struct caller *caller,
+					  const struct service_value *service,
 					  struct backend_value *backend)
 {
-	struct affinity_key key = affinity_of(ctx, service->id);
+	struct affinity_key key = {.client = caller->client, .service_id = service->id};
 	struct affinity_value *found = affinity.lookup(&key), seen;
 
 	if (!found)
@@ -202,13 +177,14 @@ static __always_inline bool read_affinity(struct bpf_sock_addr *ctx,
 	/* An age of exactly the timeout still counts, as in the iptables match "recent". */
 	if (bpf_ktime_get_ns() - seen.last_seen_ns > service->affinity_timeout_s * 1000000000ULL)
 		return false;
-	return is_member(service, view, seen.backend_id) && read_backend(seen.backend_id, backend);
+	return is_member(service, caller->view, seen.backend_id) &&
+	       read_backend(seen.backend_id, backend);
 }
 
-static __always_inline void write_affinity(struct bpf_sock_addr *ctx, __u32 service_id,
+static __always_inline void write_affinity(const struct caller *caller, __u32 service_id,
 					   __u32 backend_id)
 {
-	struct affinity_key key = affinity_of(ctx, service_id);
+	struct affinity_key key = {.client = caller->client, .service_id = service_id};
 	struct affinity_value seen = {
 		.last_seen_ns = bpf_ktime_get_ns(),
 		.backend_id = backend_id,
@@ -218,30 +194,37 @@ static __always_inline void write_affinity(struct bpf_sock_addr *ctx, __u32 serv
 	affinity.update(&key, &seen);
 }
 
-/*
- * Without backends kube-proxy rejects, or drops where only a Local policy found
- * none. A rejection is an errno, on kernels that let a hook choose it; on the
- * others user space defers such frontends. A drop has no errno: an error at once
- * would fail an UDP send that succeeds under kube-proxy, and would make a client
- * that retries spin. The packet goes out untranslated, to an address that nobody
- * answers for, and the application waits as it does for a dropped one.
- */
-static __always_inline enum reason no_backends(const struct frontend_value *frontend)
+static __always_inline __u32 count_of(const struct service_value *service, __u32 view)
 {
-	if (frontend->internal_verdict == VERDICT_DROP)
-		return REASON_DROP_PASSED;
-	return HAVE_SET_RETVAL ? REASON_REJECTED : REASON_REJECT_PASSED;
+	return view == VIEW_LOCAL ? service->n_local : service->n_cluster;
+}
+
+static __always_inline enum reason without_backends(__u32 verdict)
+{
+	return verdict == VERDICT_DROP ? REASON_DROPPED : REASON_REJECTED;
+}
+
+/* kube-proxy refuses a node port without backends on every address of the node, open or not. */
+static __always_inline enum reason closed_node_port(const struct frontend_value *frontend)
+{
+	struct service_value service;
+
+	if (!read_service(frontend->service_id, &service))
+		return REASON_NO_SERVICE;
+	if (count_of(&service, frontend->external_view))
+		return REASON_NOT_A_FRONTEND;
+	return without_backends(frontend->external_verdict);
 }
 
 /*
- * REASON_CHOSEN or REASON_AFFINITY: a backend. A miss means that the generation
- * was swept while we looked, so the service is read once more.
+ * REASON_CHOSEN or REASON_AFFINITY: a backend. REASON_REJECTED or REASON_DROPPED:
+ * there is none. A miss means that the generation was swept while we looked, so
+ * the service is read once more.
  */
-static __always_inline enum reason select_backend(struct bpf_sock_addr *ctx,
-						  const struct frontend_value *frontend,
+static __always_inline enum reason select_backend(const struct frontend_value *frontend,
+						  const struct caller *caller,
 						  struct backend_value *backend)
 {
-	__u32 view = frontend->internal_view;
 	struct service_value service;
 	enum reason reason;
 	__u32 count;
@@ -250,18 +233,18 @@ static __always_inline enum reason select_backend(struct bpf_sock_addr *ctx,
 	for (int attempt = 0; attempt < SELECT_ATTEMPTS; attempt++) {
 		if (!read_service(frontend->service_id, &service))
 			return REASON_NO_SERVICE;
-		count = view == VIEW_LOCAL ? service.n_local : service.n_cluster;
+		count = count_of(&service, caller->view);
 		if (!count)
-			return no_backends(frontend);
+			return without_backends(caller->verdict);
 		reason = REASON_CHOSEN;
-		if (service.affinity_timeout_s && read_affinity(ctx, &service, view, backend))
+		if (service.affinity_timeout_s && read_affinity(caller, &service, backend))
 			reason = REASON_AFFINITY;
-		else if (!read_slot(&service, view, count, backend))
+		else if (!read_slot(&service, caller->view, count, backend))
 			continue;
 		if (backend->protocol != frontend->protocol)
 			continue;
 		if (service.affinity_timeout_s)
-			write_affinity(ctx, service.id, backend->id);
+			write_affinity(caller, service.id, backend->id);
 		return reason;
 	}
 	return REASON_NO_BACKEND;

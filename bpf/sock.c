@@ -21,6 +21,73 @@ static __always_inline int leave(enum reason reason)
 	return PASS;
 }
 
+/* Pods have a loopback of their own; in one, the node's is out of reach. */
+static __always_inline bool is_node_netns(struct bpf_sock_addr *ctx)
+{
+	int zero = 0;
+	struct config_value *found = config.lookup(&zero);
+	__u64 node = found ? found->host_netns_cookie : 0;
+
+	if (!node)
+		node = bpf_get_netns_cookie(NULL);
+	return bpf_get_netns_cookie(ctx) == node;
+}
+
+/*
+ * The client of session affinity is its network namespace: all of a pod, all of
+ * the node. The tag is a multicast address, so it can never be a source address.
+ */
+static __always_inline void describe(struct bpf_sock_addr *ctx,
+				     const struct frontend_value *frontend, struct caller *caller)
+{
+	__u64 cookie = bpf_get_netns_cookie(ctx);
+
+	caller->client.word[0] = 0xffffffff;
+	caller->client.word[1] = 0xffffffff;
+	caller->client.word[2] = cookie >> 32;
+	caller->client.word[3] = cookie;
+	caller->view = frontend->internal_view;
+	caller->verdict = frontend->internal_verdict;
+}
+
+/* REASON_CHOSEN: a frontend to balance; anything else: how the call is left. */
+static __always_inline enum reason find(struct bpf_sock_addr *ctx, const struct frontend_key *to,
+					struct frontend_value *frontend, int *local)
+{
+	enum reason reason = find_frontend(to, frontend, local);
+
+	if (reason != REASON_CHOSEN && reason != REASON_PORT_CLOSED)
+		return reason;
+	if (frontend->kind == KIND_NODE_PORT && (*local & LOCAL_LOOPBACK) && !is_node_netns(ctx))
+		return REASON_NOT_A_FRONTEND;
+	if (frontend->flags & FRONTEND_DEFER_SOCKETS)
+		return REASON_DEFERRED;
+	return reason == REASON_PORT_CLOSED ? closed_node_port(frontend) : REASON_CHOSEN;
+}
+
+/*
+ * A rejection is an errno, on kernels that let a hook choose it; on the others
+ * user space defers such frontends. A drop has no errno: an error at once would
+ * fail an UDP send that succeeds under kube-proxy, and would make a client that
+ * retries spin. The packet goes out untranslated, to an address that nobody
+ * answers for, and the application waits as it does for a dropped one.
+ *
+ * kube-proxy refuses an external address without endpoints to packets that
+ * arrive, not to the node's own that leave it.
+ */
+static __always_inline enum reason without_backend(struct bpf_sock_addr *ctx,
+						   const struct frontend_value *frontend, int local,
+						   enum reason reason)
+{
+	if (reason == REASON_DROPPED)
+		return REASON_DROP_PASSED;
+	if (!HAVE_SET_RETVAL)
+		return REASON_REJECT_PASSED;
+	if (frontend->kind != KIND_CLUSTER_IP && local < 0 && is_node_netns(ctx))
+		return REASON_REJECT_PASSED;
+	return REASON_REJECTED;
+}
+
 static __always_inline bool is_translated(enum reason reason)
 {
 	return reason == REASON_CHOSEN || reason == REASON_AFFINITY || reason == REASON_REMEMBERED;
@@ -30,17 +97,24 @@ static __always_inline enum reason balance(struct bpf_sock_addr *ctx, struct fro
 					   enum call call, struct backend_value *backend)
 {
 	struct frontend_value frontend;
+	struct caller caller;
 	enum reason reason;
+	int local;
 
 	if (to->protocol != TCP && to->protocol != UDP)
 		return REASON_OTHER_PROTOCOL;
 	resolve_unspecified(&to->address);
-	reason = find_frontend(ctx, to, &frontend);
+	reason = find(ctx, to, &frontend, &local);
+	if (reason == REASON_REJECTED || reason == REASON_DROPPED)
+		return without_backend(ctx, &frontend, local, reason);
 	if (reason != REASON_CHOSEN)
 		return reason;
 	if (call == CALL_SENDMSG && recall(ctx, to, &frontend, backend))
 		return REASON_REMEMBERED;
-	reason = select_backend(ctx, &frontend, backend);
+	describe(ctx, &frontend, &caller);
+	reason = select_backend(&frontend, &caller, backend);
+	if (reason == REASON_REJECTED || reason == REASON_DROPPED)
+		return without_backend(ctx, &frontend, local, reason);
 	if (!is_translated(reason))
 		return reason;
 	if (is_mapped(&to->address) != is_mapped(&backend->address))

@@ -38,8 +38,11 @@ enum verdict {
 	VERDICT_DROP = 1,
 };
 
+/* Leave alone: iptables treats this frontend, for calls of sockets here or for packets from
+ * elsewhere. */
 enum frontend_flag {
-	FRONTEND_DEFER = 1, /* leave alone: iptables treats this frontend */
+	FRONTEND_DEFER_SOCKETS = 1,
+	FRONTEND_DEFER_PACKETS = 2,
 };
 
 enum defer_reason {
@@ -77,7 +80,9 @@ enum reason {
 	REASON_REMEMBERED = 13,
 	REASON_REVERSED = 14,
 	REASON_NOT_REVERSED = 15,
-	REASON_COUNT = 16,
+	REASON_PORT_CLOSED = 16,
+	REASON_DROPPED = 17,
+	REASON_COUNT = 18,
 };
 
 struct address {
@@ -166,7 +171,7 @@ struct membership_value {
 };
 
 struct affinity_key {
-	struct address client; /* a tagged network namespace cookie, see lb.h */
+	struct address client; /* a source address, or a tagged network namespace cookie (sock.c) */
 	__u32 service_id;
 	__u32 pad;
 };

@@ -25,7 +25,7 @@ from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
 from kbpf.model.table import ServiceTable
-from kbpf.node_settings import iptables_settings
+from kbpf.node_settings import iptables_settings, local_flags
 from kbpf.runner import RunnerIntervals
 
 log = structlog.get_logger()
@@ -52,7 +52,7 @@ def choose_datapath(config: Config, clock: Clock) -> str:
     """ "ebpf" or "iptables", with the reason in the log, once. Raises DatapathUnavailable when nothing can run."""
     support = Support(Answer.NO, "not asked for")
     if config.datapath is not DatapathWish.IPTABLES:
-        support = make_ebpf(config, clock).probe()
+        support = make_ebpf(config, None, clock).probe()
     name, reason = preferred(config.datapath.value, config.fallback is Fallback.IPTABLES, support)
     if name == "iptables":
         iptables = make_iptables(config, None, clock).probe()
@@ -65,7 +65,7 @@ def choose_datapath(config: Config, clock: Clock) -> str:
 
 def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> Datapath:
     """The datapath of this name, with all that has to be replaced, completed or fallen back to by the other one."""
-    ebpf = make_ebpf(config, clock)
+    ebpf = make_ebpf(config, own, clock)
     alone = ReplacingDatapath(NodeIptables(config, own, clock), ebpf)
     if name == "iptables":
         return alone
@@ -73,11 +73,11 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
     return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
 
 
-def make_ebpf(config: Config, clock: Clock) -> EbpfDatapath:
+def make_ebpf(config: Config, own: Node | None, clock: Clock) -> EbpfDatapath:
     return factory.create(
         config.bpffs_root,
         config.cgroup_root,
-        local_addresses,
+        lambda: local_flags(config, own, local_addresses()),
         masquerade_all=config.masquerade_all,
         sizes=config.bpf_entries,
         clock=clock,

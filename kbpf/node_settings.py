@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from kbpf.config import EVERYWHERE, Config, expand_node_port_addresses
+from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.iptables.settings import IptablesSettings
+from kbpf.datapath.iptables.static import is_loopback
 from kbpf.model.address import Address, Family, family_of
 from kbpf.model.detector import DetectLocalMode, LocalDetector, in_cidr
 from kbpf.model.node import node_addresses, pod_cidrs
@@ -30,8 +32,27 @@ def iptables_settings(
         node_port_addresses=_node_port_addresses(ranges, local),
         conntrack_liberal=is_liberal,
         sync_period_s=config.sync_period_s,
-        localhost_node_ports=config.localhost_node_ports and any(map(_is_loopback, ranges[Family.IPV4])),
+        localhost_node_ports=config.localhost_node_ports and any(map(_opens_loopback, ranges[Family.IPV4])),
     )
+
+
+def local_flags(config: Config, own: Node | None, local: frozenset[Address]) -> dict[Address, LocalFlag]:
+    """What each address of this machine means to the programs; open node ports are those of the rules."""
+    settings = iptables_settings(config, own, lambda: local)
+    return {address: _local_flag(address, settings) for address in local}
+
+
+def _local_flag(address: Address, settings: IptablesSettings) -> LocalFlag:
+    family = family_of(address)
+    flag = LocalFlag(0)
+    if is_loopback(address):
+        flag |= LocalFlag.LOOPBACK
+    elif address in settings.node_ips.values():
+        flag |= LocalFlag.PRIMARY
+    is_open = address in settings.node_port_addresses.get(family, (address,))
+    if is_open and (not is_loopback(address) or settings.has_localhost_node_ports(family)):
+        flag |= LocalFlag.NODE_PORT
+    return flag
 
 
 def node_ips(config: Config, own: Node | None) -> dict[Family, Address]:
@@ -68,6 +89,6 @@ def _node_port_addresses(
     }
 
 
-def _is_loopback(cidr: str) -> bool:
+def _opens_loopback(cidr: str) -> bool:
     """Does this range open node ports on loopback? kube-proxy asks for its base address, or for 127.0.0.0 in it."""
     return cidr.startswith("127.") or in_cidr(Address("127.0.0.0"), cidr)

@@ -7,6 +7,7 @@ from kbpf.datapath.ebpf import store
 from kbpf.datapath.ebpf.backend import EbpfDatapath, Prepared
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import FakeMaps, FakePrograms
+from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.trace import Trace, trace
 from kbpf.datapath.interface import SyncReport
@@ -20,7 +21,7 @@ class EbpfNode:
     def __init__(self, sizes: Mapping[str, int] | None = None, settings: DeferSettings | None = None) -> None:
         self.programs = FakePrograms(sizes)
         self.settings = settings or DeferSettings()
-        self.local_addresses: frozenset[Address] = frozenset()
+        self.local_addresses: dict[Address, LocalFlag] = {}
         self.table = ServiceTable()
         self.restart()
 

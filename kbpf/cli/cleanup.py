@@ -25,7 +25,7 @@ def cleanup_command(cgroup_root: Path | None, bpffs_root: Path, iptables_backend
     config = Config(cgroup_root=cgroup_root, bpffs_root=bpffs_root, iptables_backend=IptablesBackend(iptables_backend))
     clock = SystemClock()
     failures: list[str] = []
-    for datapath in (make_ebpf(config, clock), make_iptables(config, None, clock)):
+    for datapath in (make_ebpf(config, None, clock), make_iptables(config, None, clock)):
         try:
             datapath.cleanup()
         except KbpfError as error:

@@ -33,7 +33,7 @@ def probe_command(
     """
     config = Config(cgroup_root=cgroup_root, bpffs_root=bpffs_root, iptables_backend=IptablesBackend(iptables_backend))
     clock = SystemClock()
-    supports = {"ebpf": make_ebpf(config, clock).probe(), "iptables": make_iptables(config, None, clock).probe()}
+    supports = {"ebpf": make_ebpf(config, None, clock).probe(), "iptables": make_iptables(config, None, clock).probe()}
     name, reason = preferred(datapath, True, supports["ebpf"])
     if name == "iptables" and supports["iptables"].answer is Answer.NO:
         name, reason = "none", f"{supports['iptables'].reason}; {reason}"

@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbpf.datapath.ebpf.fake import NthWrite, ShareOfWrites, never
-from kbpf.datapath.ebpf.layout import Reason, ServiceKey, ServiceValue
+from kbpf.datapath.ebpf.layout import LocalFlag, Reason, ServiceKey, ServiceValue
 from kbpf.datapath.ebpf.plan import Put, Step
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.trace import Trace, trace
 from kbpf.errors import MapError
-from kbpf.model.address import Family
+from kbpf.model.address import Address, Family
+from kbpf.model.detector import LocalDetector
 from kbpf.model.flow import Action, Flow, Origin, Verdict
 from kbpf.model.names import Protocol
 from kbpf.model.objects import EndpointSlice, Service
-from kbpf.model.table import Backend, FrontendKey, ServiceTable
+from kbpf.model.table import Backend, FrontendKey, ServiceTable, View
 from kbpf.policy.reference import ReferenceNode, expected_verdict
 from tests.builders import endpoint, endpoint_slice, flow, port, service, slice_port, table_of
 from tests.ebpf_node import EbpfNode
@@ -27,11 +28,26 @@ CLUSTER_IPS = ("10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4")
 PORTS = {80: Protocol.TCP, 53: Protocol.UDP}
 PODS = {f"10.42.{node}.{number}": f"n{node}" for node in (1, 2) for number in (1, 2)}
 NO_SERVICE = ServiceValue(0, 0, 0, 0, 0)
+EXTERNAL_IP, NODE_ADDRESS, CLOSED_ADDRESS = "203.0.113.9", "192.168.60.11", "172.16.0.1"
+NODE = ReferenceNode(
+    local_addresses=frozenset(map(Address, (NODE_ADDRESS, CLOSED_ADDRESS))),
+    node_port_addresses=frozenset({Address(NODE_ADDRESS)}),
+    detectors={Family.IPV4: LocalDetector(cidr="10.42.0.0/16")},
+)
+LOCAL_FLAGS = {Address(NODE_ADDRESS): LocalFlag.NODE_PORT, Address(CLOSED_ADDRESS): LocalFlag(0)}
+SOURCES = {Origin.POD: "10.42.1.9", Origin.HOST: NODE_ADDRESS}
+NODE_PORTS = {30000 + number: protocol for number, protocol in PORTS.items()}
 FLOWS = [
-    flow(origin, "10.42.1.9", cluster_ip, number, protocol)
-    for origin in (Origin.POD, Origin.HOST)
-    for cluster_ip in CLUSTER_IPS
-    for number, protocol in PORTS.items()
+    flow(origin, source, address, number, protocol)
+    for origin, source in SOURCES.items()
+    for addresses, numbers in (((*CLUSTER_IPS, EXTERNAL_IP), PORTS), ((NODE_ADDRESS,), NODE_PORTS))
+    for address in addresses
+    for number, protocol in numbers.items()
+]
+CLOSED_FLOWS = [
+    flow(origin, source, CLOSED_ADDRESS, number, protocol)
+    for origin, source in SOURCES.items()
+    for number, protocol in NODE_PORTS.items()
 ]
 
 
@@ -43,11 +59,13 @@ def workloads(draw: st.DrawFn, name: str, cluster_ip: str) -> list[Service | End
     return [
         service(
             name,
-            *(port(number, f"p{number}", PORTS[number].value) for number in numbers),
+            *(port(number, f"p{number}", PORTS[number].value, node_port=30000 + number) for number in numbers),
             cluster_ips=[cluster_ip],
             session_affinity=draw(st.sampled_from(["None", "ClientIP"])),
             internal_traffic_policy=draw(st.sampled_from(["Cluster", "Local"])),
-            external_ips=draw(st.sampled_from([[], ["203.0.113.9"]])),
+            external_traffic_policy=draw(st.sampled_from(["Cluster", "Local"])),
+            external_ips=draw(st.sampled_from([[], [EXTERNAL_IP]])),
+            type=draw(st.sampled_from(["ClusterIP", "NodePort"])),
         ),
         endpoint_slice(
             name,
@@ -65,6 +83,12 @@ def clusters(draw: st.DrawFn) -> ServiceTable:
     return table_of(*(thing for things in workload for thing in things))
 
 
+def new_node() -> EbpfNode:
+    node = EbpfNode()
+    node.local_addresses = LOCAL_FLAGS
+    return node
+
+
 histories = st.lists(clusters(), min_size=1, max_size=4)
 
 
@@ -74,8 +98,8 @@ def without_locality(verdict: Verdict) -> tuple[Action, frozenset[tuple[str, int
 
 
 def check_against_reference(rows: Rows, table: ServiceTable) -> None:
-    for each in FLOWS:
-        expected = expected_verdict(table, each, ReferenceNode())
+    for each in FLOWS + CLOSED_FLOWS:
+        expected = expected_verdict(table, each, NODE)
         assert without_locality(trace(rows, each).verdict) == without_locality(expected), each
 
 
@@ -98,9 +122,12 @@ def check_membership(rows: Rows) -> None:
 
 def moved_backends(each: Flow, old: ServiceTable, new: ServiceTable) -> frozenset[Backend]:
     """What a call to an address that its service port gives up may still find: the new backends of that port."""
-    owner = old.owner(FrontendKey(Family.IPV4, each.destination, each.port, each.protocol))
+    is_cluster_ip, is_node_port = each.destination in CLUSTER_IPS, each.port in NODE_PORTS
+    address = None if is_node_port else each.destination
+    owner = old.owner(FrontendKey(Family.IPV4, address, each.port, each.protocol))
     ports = new.ports_of(owner.service) if owner else ()
-    found = [port.backends(port.internal.view) for port in ports if port.name == owner]
+    views = [(port, port.internal.view if is_cluster_ip else View.CLUSTER) for port in ports if port.name == owner]
+    found = [port.backends(view) for port, view in views]
     return frozenset(backend._replace(is_local=False) for backends in found for backend in backends)
 
 
@@ -118,7 +145,7 @@ def single_writes(steps: tuple[Step, ...], rows: Rows):
 
 @given(histories, st.booleans())
 def test_after_each_sync_calls_find_what_the_reference_allows(history: list[ServiceTable], full: bool):
-    node = EbpfNode()
+    node = new_node()
     for cluster in history:
         node.sync(cluster, full=full)
         check_against_reference(node.rows, node.table)
@@ -126,7 +153,7 @@ def test_after_each_sync_calls_find_what_the_reference_allows(history: list[Serv
 
 @given(histories)
 def test_partial_syncs_leave_the_same_maps_as_a_full_one_would(history: list[ServiceTable]):
-    node = EbpfNode()
+    node = new_node()
     for cluster in history:
         node.sync(cluster)
     before = node.maps.dump()
@@ -140,7 +167,7 @@ def test_partial_syncs_leave_the_same_maps_as_a_full_one_would(history: list[Ser
 def test_between_any_two_writes_a_call_finds_the_old_backends_or_the_new_ones(
     old: ServiceTable, new: ServiceTable, full: bool
 ):
-    node = EbpfNode()
+    node = new_node()
     node.sync(old)
     rows, before = node.rows, traces(node.rows)
     prepared = node.prepare(new, full=full)
@@ -161,7 +188,7 @@ def test_between_any_two_writes_a_call_finds_the_old_backends_or_the_new_ones(
 def test_a_plan_that_broke_off_anywhere_is_repaired_and_nobody_else_notices(
     old: ServiceTable, new: ServiceTable, number: int, is_killed: bool
 ):
-    node = EbpfNode()
+    node = new_node()
     node.sync(old)
     before = traces(node.rows)
     node.maps.fail(NthWrite(number))
@@ -188,7 +215,7 @@ def test_a_plan_that_broke_off_anywhere_is_repaired_and_nobody_else_notices(
 
 @given(histories, st.integers(0, 2**16))
 def test_with_writes_refused_by_chance_the_next_good_sync_heals_everything(history: list[ServiceTable], seed: int):
-    node, refusals = EbpfNode(), ShareOfWrites(0.1, seed)
+    node, refusals = new_node(), ShareOfWrites(0.1, seed)
     node.maps.fail(refusals)
     for cluster in history:
         try:
@@ -203,7 +230,7 @@ def test_with_writes_refused_by_chance_the_next_good_sync_heals_everything(histo
 
 @given(histories, st.integers(0, 2**16))
 def test_an_id_is_never_given_twice(history: list[ServiceTable], seed: int):
-    node, refusals = EbpfNode(), ShareOfWrites(0.05, seed)
+    node, refusals = new_node(), ShareOfWrites(0.05, seed)
     node.maps.fail(refusals)
     backends: dict[int, tuple] = {}
     seen: set[int] = set()
@@ -224,7 +251,7 @@ def test_an_id_is_never_given_twice(history: list[ServiceTable], seed: int):
 
 @given(histories)
 def test_when_every_service_is_gone_only_the_ids_to_come_are_left(history: list[ServiceTable]):
-    node = EbpfNode()
+    node = new_node()
     for cluster in [*history, ServiceTable()]:
         node.sync(cluster)
-    assert [spec.name for spec, rows in node.rows if rows] == ["config"]
+    assert [spec.name for spec, rows in node.rows if rows] == ["config", "local_addr"]

@@ -107,12 +107,21 @@ def test_wrong_answers_do_not(what: FlowStep, verdict: Verdict, answers: list[An
         judged(what, verdict, *answers)
 
 
-@pytest.mark.parametrize(("translates_sockets", "source"), [(False, "192.168.60.11"), (True, "10.42.1.11")])
-def test_a_pod_that_reaches_itself_is_seen_as_the_datapath_has_it(translates_sockets: bool, source: str) -> None:
+def test_a_pod_that_reaches_itself_may_be_seen_with_its_own_address_where_sockets_are_translated() -> None:
     itself = step([A], client="pod 10.42.1.11")
-    judged(itself, BOTH, good(source=source), translates_sockets=translates_sockets)
+    judged(itself, BOTH, good(source="192.168.60.11"))
+    judged(itself, BOTH, good(source="10.42.1.11"), translates_sockets=True)
+    for source, translates_sockets in (("10.42.1.11", False), ("10.42.1.12", True)):
+        with pytest.raises(Mismatch, match="saw"):
+            judged(itself, BOTH, good(source=source), translates_sockets=translates_sockets)
+
+
+def test_a_pod_keeps_its_address_behind_an_external_frontend_where_sockets_are_translated() -> None:
+    masqueraded = Verdict(Action.FORWARD, BOTH.backends, masquerade=True)
+    outward = step([A], "203.0.113.9:80")
+    judged(outward, masqueraded, good(peer="203.0.113.9:80"), translates_sockets=True)
     with pytest.raises(Mismatch, match="saw"):
-        judged(itself, BOTH, good(source=source), translates_sockets=not translates_sockets)
+        judged(outward, masqueraded, good(peer="203.0.113.9:80"))
 
 
 def test_a_drop_may_leave_the_node_untranslated_where_sockets_are_translated() -> None:

@@ -6,9 +6,10 @@ Whole or not at all: what does not fit is refused with the reason, before anythi
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kbpf.datapath.ebpf.defer import Deferrals
 from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, frontend_rows
 from kbpf.datapath.ebpf.ids import Ids
-from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS, DeferReason
+from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS
 from kbpf.datapath.ebpf.room import Room
 from kbpf.model.table import Frontend, ResolvedPort
 
@@ -16,7 +17,6 @@ VIEW_LIMIT = 2**16 - 1
 """The counts of a service row and the position of a slot are 16-bit numbers."""
 
 Frontends = tuple[Frontend, ...]
-Reasons = Mapping[Frontend, DeferReason]
 Lists = tuple[tuple[int | None, ...], ...]
 """Backend ids: the cluster list and the local list. None: it has no id yet."""
 
@@ -35,11 +35,13 @@ class Admission:
     generations: Mapping[int, int]
     """By service id, the newest generation that any row names, where that is not the generation in force."""
 
-    def serve(self, port: ResolvedPort, frontends: Frontends, reasons: Reasons, before: Encoded) -> Encoded | Refusal:
+    def serve(
+        self, port: ResolvedPort, frontends: Frontends, deferrals: Deferrals, before: Encoded
+    ) -> Encoded | Refusal:
         crowd = max(len(port.cluster), len(port.local))
         if crowd > VIEW_LIMIT:
             return Refusal(f"{crowd} backends, more than {VIEW_LIMIT}")
-        rows = frontend_rows(port, frontends, reasons, before.service_id)
+        rows = frontend_rows(port, frontends, deferrals, before.service_id)
         addresses = backend_addresses(port, port.cluster), backend_addresses(port, port.local)
         lists = tuple(tuple(map(self.ids.find, view)) for view in addresses)
         if lists != before.lists and _changes_views(before, rows):
@@ -50,14 +52,14 @@ class Admission:
             return Refusal(lacking)
         if not before.service_id:
             before = replace(before, service_id=self.ids.new_service())
-            rows = frontend_rows(port, frontends, reasons, before.service_id)
+            rows = frontend_rows(port, frontends, deferrals, before.service_id)
         cluster, local = (tuple(map(self.ids.backend, view)) for view in addresses)
         generation = self._generation((cluster, local), before)
         return Encoded(rows, before.service_id, generation, cluster, local, port.affinity_timeout_s)
 
-    def defer(self, port: ResolvedPort, frontends: Frontends, reasons: Reasons, before: Encoded) -> Encoded:
+    def defer(self, port: ResolvedPort, frontends: Frontends, deferrals: Deferrals, before: Encoded) -> Encoded:
         """Nothing but "leave alone"; without room even for that nothing, and the programs find no frontend there."""
-        rows = frontend_rows(port, frontends, reasons, service_id=0)
+        rows = frontend_rows(port, frontends, deferrals, service_id=0)
         lacking = self.room.take({FRONTENDS.name: _new_frontends(rows, before)})
         return Encoded(rows if lacking is None else ())
 

@@ -4,7 +4,8 @@ The maps hold no names. A service port is recognised by its frontends, a backend
 What contradicts itself is not taken over; the full plan that follows rewrites or sweeps it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.encode import OPEN_END, UNREADABLE, Encoded, frontend_key
@@ -13,7 +14,6 @@ from kbpf.datapath.ebpf.installed import Installed
 from kbpf.datapath.ebpf.layout import (
     FIRST_RESERVED_ID,
     ConfigValue,
-    FrontendFlag,
     FrontendKey,
     FrontendValue,
     IndexKey,
@@ -37,15 +37,14 @@ def adopt(
     """What `rows` say of the service ports in `table`. `given`: what this process remembers of ids, if it does."""
     installed = Installed(_ids(rows, given or Ids()), specs, settings)
     installed.generations = _newest_generations(rows)
-    claimed = {0}
+    leading = Counter(frontend.service_id for frontend in rows.frontends.values())
     for port in table:
-        keys = [frontend_key(port, frontend) for frontend in table.owned_frontends(port)]
+        keys = dict.fromkeys(frontend_key(port, frontend) for frontend in table.owned_frontends(port))
         found = [(key, rows.frontends[key]) for key in keys if key in rows.frontends]
-        service = next((each for each in _services(found, rows) if each.id not in claimed), None)
+        service = _service(found, rows, leading)
         if service is None:
             installed.adopt(port, Encoded(tuple(found)))
             continue
-        claimed.add(service.id)
         cluster, local = (_backends(service, view, rows, installed.ids) for view in (View.CLUSTER, View.LOCAL))
         timeout_s = service.affinity_timeout_s
         installed.adopt(port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s))
@@ -79,13 +78,20 @@ def _newest_generations(rows: Rows) -> dict[int, int]:
     return newest
 
 
-def _services(found: list[FrontendRow], rows: Rows) -> Iterator[ServiceValue]:
-    """The services that these frontends lead to, where key and value agree at each step."""
+def _service(found: list[FrontendRow], rows: Rows, leading: Counter[int]) -> ServiceValue | None:
+    """The service that these frontends lead to, where key and value agree at each step, and no other frontend does.
+
+    External addresses move from one Service to another. While a frontend of the old owner still leads to a service,
+    its lists must not become the new owner's.
+    """
+    here = Counter(frontend.service_id for _, frontend in found)
     for key, frontend in found:
         service = rows.services.get(ServiceKey(frontend.service_id))
-        is_served = frontend[:3] == key and not frontend.flags & FrontendFlag.DEFER
-        if is_served and service is not None and service.id == frontend.service_id:
-            yield service
+        if frontend[:3] != key or service is None or service.id != frontend.service_id:
+            continue
+        if here[service.id] == leading[service.id]:
+            return service
+    return None
 
 
 def _backends(service: ServiceValue, view: View, rows: Rows, ids: Ids) -> tuple[int, ...]:

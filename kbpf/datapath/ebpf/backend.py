@@ -7,7 +7,7 @@
 what it wrote. After a failure nothing is known, and the next sync is a full one.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -102,7 +102,7 @@ class EbpfDatapath:
         self,
         programs: Programs,
         settings: DeferSettings,
-        local_addresses: Callable[[], frozenset[Address]],
+        local_addresses: Callable[[], Mapping[Address, LocalFlag]],
         host_netns_cookie: int,
         clock: Clock,
     ) -> None:
@@ -137,7 +137,10 @@ class EbpfDatapath:
         known, wanted, installed, services = difference
         self._deferral = installed.settings
         wanted.config = {CONFIG_KEY: ConfigValue(self._host_netns_cookie, *installed.ids.to_come)}
-        wanted.local_addr = {LocalAddrKey(packed(each)): _local_value(each) for each in self._local_addresses()}
+        wanted.local_addr = {
+            LocalAddrKey(packed(address)): LocalAddrValue(flag.value)
+            for address, flag in self._local_addresses().items()
+        }
         node = Rows(config=wanted.config, local_addr=wanted.local_addr)
         return Prepared(plan(known, wanted), maps, Memory(installed, node), full, services, started)
 
@@ -213,8 +216,3 @@ def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, Affinit
     gone -= {each.service_id for each in change.after}
     rows = store.open_map(maps, AFFINITY).entries() if gone else {}
     return {key: row for key, row in rows.items() if key.service_id in gone}
-
-
-def _local_value(address: Address) -> LocalAddrValue:
-    is_loopback = address.startswith("127.") or address == "::1"
-    return LocalAddrValue(LocalFlag.LOOPBACK.value if is_loopback else 0)

@@ -1,10 +1,11 @@
 """Which frontends the programs leave to iptables, and why: what they cannot treat exactly as kube-proxy does.
 
-Pure. `encode` writes a "leave alone" entry for each such frontend; the composite datapath gives `residue`, the service
-port with nothing but those frontends, to the iptables renderer.
+A frontend has two kinds of callers, sockets of this node and packets from elsewhere, and each may be left to iptables
+alone. Pure. `encode` writes who is to "leave alone" which frontend; the composite datapath gives `residue`, the service
+port with the frontends that iptables treats for either of them, to the iptables renderer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,12 +38,34 @@ class DeferSettings:
     """Service ports that do not fit the maps."""
 
 
-def defer_reason(port: ResolvedPort, frontend: Frontend, settings: DeferSettings) -> DeferReason | None:
-    """None: the programs serve this frontend."""
-    return _port_reason(port, settings) or _frontend_reason(port, frontend, settings)
+class Deferral(NamedTuple):
+    """Why iptables treats a frontend, for each kind of caller; NONE: the programs do."""
+
+    sockets: DeferReason = DeferReason.NONE
+    packets: DeferReason = DeferReason.NONE
+
+    @property
+    def reason(self) -> DeferReason:
+        """The one to tell people."""
+        return self.sockets or self.packets
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.sockets and self.packets)
 
 
-def _port_reason(port: ResolvedPort, settings: DeferSettings) -> DeferReason | None:
+Deferrals = Mapping[Frontend, Deferral]
+SERVED = Deferral()
+
+
+def deferral(port: ResolvedPort, frontend: Frontend, settings: DeferSettings) -> Deferral:
+    reason = _port_reason(port, settings)
+    if reason:
+        return Deferral(reason, reason)
+    return Deferral(_sockets_reason(port, frontend, settings), _packets_reason(frontend))
+
+
+def _port_reason(port: ResolvedPort, settings: DeferSettings) -> DeferReason:
     if port.protocol is Protocol.SCTP:
         return DeferReason.SCTP
     if port.name.service in settings.opted_out:
@@ -50,24 +73,27 @@ def _port_reason(port: ResolvedPort, settings: DeferSettings) -> DeferReason | N
     if PortKey.of(port) in settings.spilled:
         return DeferReason.SPILLED
     # A packet that never passes netfilter cannot be given the node's address.
-    return DeferReason.MASQUERADE_ALL if settings.masquerade_all else None
+    return DeferReason.MASQUERADE_ALL if settings.masquerade_all else DeferReason.NONE
 
 
-def _frontend_reason(port: ResolvedPort, frontend: Frontend, settings: DeferSettings) -> DeferReason | None:
+def _sockets_reason(port: ResolvedPort, frontend: Frontend, settings: DeferSettings) -> DeferReason:
     if frontend.kind is FrontendKind.LOAD_BALANCER_IP and port.source_ranges:
+        # The source address of a connection is not known before it is made.
         return DeferReason.SOURCE_RANGES
-    # Clients elsewhere reach these through netfilter in any case.
-    if frontend.kind is not FrontendKind.CLUSTER_IP:
-        return DeferReason.EXTERNAL
-    if not settings.can_reject and port.internal.outcome is Outcome.REJECT:
+    if not settings.can_reject and port.target(frontend).outcome is Outcome.REJECT:
         return DeferReason.NO_RETVAL
-    return None
+    return DeferReason.NONE
 
 
-def deferred(port: ResolvedPort, frontends: Iterable[Frontend], settings: DeferSettings) -> dict[Frontend, DeferReason]:
-    """Those of `frontends` that the programs leave alone."""
-    reasons = {frontend: defer_reason(port, frontend, settings) for frontend in frontends}
-    return {frontend: reason for frontend, reason in reasons.items() if reason is not None}
+def _packets_reason(frontend: Frontend) -> DeferReason:
+    # A ClusterIP is for clients inside, and theirs are sockets.
+    return DeferReason.NONE if frontend.kind is FrontendKind.CLUSTER_IP else DeferReason.EXTERNAL
+
+
+def deferrals(port: ResolvedPort, frontends: Iterable[Frontend], settings: DeferSettings) -> dict[Frontend, Deferral]:
+    """Those of `frontends` that the programs do not treat for everybody."""
+    found = {frontend: deferral(port, frontend, settings) for frontend in frontends}
+    return {frontend: each for frontend, each in found.items() if each.reason}
 
 
 def residue(port: ResolvedPort, frontends: Iterable[Frontend], settings: DeferSettings) -> ResolvedPort | None:
@@ -76,5 +102,5 @@ def residue(port: ResolvedPort, frontends: Iterable[Frontend], settings: DeferSe
     `frontends` are those that the port owns in the table. In a table of residues nobody could tell any more that a
     frontend belongs to a service port whose other frontends are all served by the programs.
     """
-    left = tuple(deferred(port, frontends, settings))
+    left = tuple(deferrals(port, frontends, settings))
     return msgspec.structs.replace(port, frontends=left) if left else None

@@ -4,13 +4,13 @@
 one for every service port it is shown, and `plan` turns the difference of the rows into writes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf.defer import SERVED, Deferral, Deferrals
 from kbpf.datapath.ebpf.ids import BackendAddress
 from kbpf.datapath.ebpf.layout import (
-    DeferReason,
     FrontendFlag,
     FrontendKey,
     FrontendValue,
@@ -50,7 +50,7 @@ _VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One service port in one family as the maps hold it. Service id 0: all its frontends are deferred."""
+    """One service port in one family as the maps hold it. Service id 0: all its frontends are left to iptables."""
 
     frontends: FrontendRows = ()
     service_id: int = 0
@@ -106,14 +106,14 @@ class Encoded:
 
 
 def frontend_rows(
-    port: ResolvedPort, frontends: Iterable[Frontend], reasons: Mapping[Frontend, DeferReason], service_id: int
+    port: ResolvedPort, frontends: Iterable[Frontend], deferrals: Deferrals, service_id: int
 ) -> FrontendRows:
-    """`reasons` names the deferred ones. An address that a Service lists twice counts as what it is listed as first."""
+    """An address that a Service lists twice counts as what it is listed as first."""
     rows: dict[FrontendKey, FrontendValue] = {}
     for frontend in frontends:
-        key, reason = frontend_key(port, frontend), reasons.get(frontend)
+        key, deferral = frontend_key(port, frontend), deferrals.get(frontend, SERVED)
         if key not in rows:
-            rows[key] = _served(port, frontend, key, service_id) if reason is None else _deferred(frontend, key, reason)
+            rows[key] = _value(port, frontend, key, service_id, deferral)
     return tuple(rows.items())
 
 
@@ -127,19 +127,25 @@ def frontend_key(port: ResolvedPort, frontend: Frontend) -> FrontendKey:
     return FrontendKey(address, frontend.port, port.protocol.number)
 
 
-def _deferred(frontend: Frontend, key: FrontendKey, reason: DeferReason) -> FrontendValue:
-    # Nothing of the service port: a row that only says "leave alone" need not change with endpoints.
-    return FrontendValue(*key, _KINDS[frontend.kind], 0, FrontendFlag.DEFER.value, reason.value, 0, 0, 0, 0)
+def _flags(deferral: Deferral) -> int:
+    sockets = FrontendFlag.DEFER_SOCKETS.value if deferral.sockets else 0
+    return sockets | (FrontendFlag.DEFER_PACKETS.value if deferral.packets else 0)
 
 
-def _served(port: ResolvedPort, frontend: Frontend, key: FrontendKey, service_id: int) -> FrontendValue:
+def _value(
+    port: ResolvedPort, frontend: Frontend, key: FrontendKey, service_id: int, deferral: Deferral
+) -> FrontendValue:
+    kind, flags = _KINDS[frontend.kind], _flags(deferral)
+    if deferral.is_complete:
+        # Nothing of the service port: a row that only says "leave alone" need not change with endpoints.
+        return FrontendValue(*key, kind, 0, flags, deferral.reason.value, 0, 0, 0, 0)
     internal, external = _internal(port, frontend), port.target(frontend)
     return FrontendValue(
         *key,
-        _KINDS[frontend.kind],
+        kind,
         service_id,
-        0,
-        DeferReason.NONE.value,
+        flags,
+        deferral.reason.value,
         _VIEWS[internal.view],
         _VERDICTS[internal.outcome],
         _VIEWS[external.view],

@@ -9,6 +9,7 @@ from kbpf.clock import Clock, SystemClock
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.defer import DeferSettings
+from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.ebpf.programs import PinnedPrograms
 from kbpf.model.address import Address
 
@@ -18,7 +19,7 @@ _SO_NETNS_COOKIE = 71
 def create(
     bpffs_root: Path,
     cgroup_root: Path | None,
-    local_addresses: Callable[[], frozenset[Address]],
+    local_addresses: Callable[[], Mapping[Address, LocalFlag]],
     *,
     masquerade_all: bool = False,
     sizes: Mapping[str, int] | None = None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kbpf.datapath.ebpf import layout
 from kbpf.datapath.ebpf.admit import Admission
-from kbpf.datapath.ebpf.defer import DeferSettings, PortKey, deferred
+from kbpf.datapath.ebpf.defer import SERVED, Deferral, DeferSettings, PortKey, deferrals
 from kbpf.datapath.ebpf.encode import Encoded
 from kbpf.datapath.ebpf.ids import Ids
 from kbpf.datapath.ebpf.layout import BackendKey, BackendValue, DeferReason
@@ -128,15 +128,15 @@ class Installed:
 
     def _encode(self, port: ResolvedPort, table: ServiceTable, admission: Admission, before: Encoded) -> Encoded:
         key, frontends = PortKey.of(port), table.owned_frontends(port)
-        reasons = deferred(port, frontends, self._settings)
+        found = deferrals(port, frontends, self._settings)
         self.spilled.pop(key, None)
-        if len(reasons) < len(frontends):
-            answer = admission.serve(port, frontends, reasons, before)
+        if not all(found.get(frontend, SERVED).is_complete for frontend in frontends):
+            answer = admission.serve(port, frontends, found, before)
             if isinstance(answer, Encoded):
                 return answer
             self.spilled[key] = answer.reason
-            reasons = {frontend: reasons.get(frontend, DeferReason.SPILLED) for frontend in frontends}
-        return admission.defer(port, frontends, reasons, before)
+            found = dict.fromkeys(frontends, Deferral(DeferReason.SPILLED, DeferReason.SPILLED))
+        return admission.defer(port, frontends, found, before)
 
     def _count(self, old: Encoded, new: Encoded) -> None:
         self.ids.use(new.backends)

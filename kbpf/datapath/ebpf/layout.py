@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kbpf.datapath.ebpf.packing import BPF_F_NO_PREALLOC, Layout, MapSpec, MapType
 from kbpf.model.address import V4_MAPPED_PREFIX, Family
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 FIRST_RESERVED_ID = 0xFFFFFF00
 """From here on, service and backend ids are the self-test's."""
@@ -41,7 +41,10 @@ class Verdict(IntEnum):
 
 
 class FrontendFlag(IntFlag):
-    DEFER = 1
+    """Who leaves a frontend to iptables: the hooks for sockets of this node, the packet path for everybody else."""
+
+    DEFER_SOCKETS = 1
+    DEFER_PACKETS = 2
 
 
 class DeferReason(IntEnum):
@@ -82,6 +85,8 @@ class Reason(IntEnum):
     REMEMBERED = 13
     REVERSED = 14
     NOT_REVERSED = 15
+    PORT_CLOSED = 16
+    DROPPED = 17
 
 
 # The address in the key of a NodePort frontend: the families must not meet there, they have services of their own.

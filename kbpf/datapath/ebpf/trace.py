@@ -51,23 +51,48 @@ def trace(rows: Rows, flow: Flow) -> Trace:
     found = _find_frontend(rows, flow)
     if isinstance(found, Reason):
         return Trace(PASS, found)
-    if found.flags & FrontendFlag.DEFER:
-        return Trace(PASS, Reason.DEFERRED, DeferReason(found.defer_reason))
-    return _select(rows, found)
+    frontend = found.frontend
+    if frontend.flags & FrontendFlag.DEFER_SOCKETS:
+        return Trace(PASS, Reason.DEFERRED, DeferReason(frontend.defer_reason))
+    if not found.is_open:
+        return _closed_node_port(rows, frontend)
+    answer = _select(rows, frontend, View(frontend.internal_view), frontend.internal_verdict)
+    if answer.verdict == REJECT and _is_on_its_way_out(rows, frontend, flow):
+        return Trace(PASS, Reason.REJECT_PASSED)
+    return answer
 
 
-def _find_frontend(rows: Rows, flow: Flow) -> FrontendValue | Reason:
+class _Found(NamedTuple):
+    """`is_open`: False for a node port on an address where node ports are not open."""
+
+    frontend: FrontendValue
+    is_open: bool = True
+
+
+def _find_frontend(rows: Rows, flow: Flow) -> _Found | Reason:
     key = FrontendKey(packed(flow.destination), flow.port, flow.protocol.number)
     frontend, local = _read_frontend(rows, key), _local_address(rows, flow.destination)
     if frontend is not None:
         is_hidden = frontend.kind == Kind.CLUSTER_IP and local is not None
-        return Reason.LOCAL_ADDRESS if is_hidden else frontend
-    if local is None or not local.flags & LocalFlag.NODE_PORT:
+        return Reason.LOCAL_ADDRESS if is_hidden else _Found(frontend)
+    if local is None or (local.flags & LocalFlag.LOOPBACK and flow.origin is not Origin.HOST):
         return Reason.NOT_A_FRONTEND
-    if local.flags & LocalFlag.LOOPBACK and flow.origin is not Origin.HOST:
+    node_port = _read_frontend(rows, key._replace(address=NODE_PORT_ADDRESS[family_of(flow.destination)]))
+    if node_port is None:
         return Reason.NOT_A_FRONTEND
-    node_port = key._replace(address=NODE_PORT_ADDRESS[family_of(flow.destination)])
-    return _read_frontend(rows, node_port) or Reason.NOT_A_FRONTEND
+    return _Found(node_port, bool(local.flags & LocalFlag.NODE_PORT))
+
+
+def _closed_node_port(rows: Rows, frontend: FrontendValue) -> Trace:
+    """Refused without backends, on every address of the node; else left alone."""
+    answer = _select(rows, frontend, View(frontend.external_view), frontend.external_verdict)
+    return Trace(PASS, Reason.NOT_A_FRONTEND) if answer.verdict.action is Action.FORWARD else answer
+
+
+def _is_on_its_way_out(rows: Rows, frontend: FrontendValue, flow: Flow) -> bool:
+    """An external address without endpoints is refused to packets that arrive, not to the node's own that leave it."""
+    is_local = _local_address(rows, flow.destination) is not None
+    return frontend.kind != Kind.CLUSTER_IP and flow.origin is Origin.HOST and not is_local
 
 
 def _read_frontend(rows: Rows, key: FrontendKey) -> FrontendValue | None:
@@ -81,26 +106,26 @@ def _local_address(rows: Rows, address: Address) -> LocalAddrValue | None:
     return rows.local_addr.get(LocalAddrKey(packed(looked_up)))
 
 
-def _select(rows: Rows, frontend: FrontendValue) -> Trace:
+def _select(rows: Rows, frontend: FrontendValue, view: View, verdict: int) -> Trace:
     service = rows.services.get(ServiceKey(frontend.service_id))
     if service is None or service.id != frontend.service_id:
         return Trace(PASS, Reason.NO_SERVICE)
-    count = service.n_local if frontend.internal_view == View.LOCAL else service.n_cluster
+    count = service.n_local if view is View.LOCAL else service.n_cluster
     if not count:
-        if frontend.internal_verdict == EmptyVerdict.DROP:
+        if verdict == EmptyVerdict.DROP:
             return Trace(DROP, Reason.DROP_PASSED)
         return Trace(REJECT, Reason.REJECTED)
-    backends = [_read_slot(rows, service, frontend, position) for position in range(count)]
+    backends = [_read_slot(rows, service, view, frontend.protocol, position) for position in range(count)]
     chosen = frozenset(backend for backend in backends if backend is not None)
     # One call in `count` would find nothing: as good as none for whoever tests.
     return Trace(PASS, Reason.NO_BACKEND) if None in backends else Trace(Verdict(Action.FORWARD, chosen), Reason.CHOSEN)
 
 
-def _read_slot(rows: Rows, service: ServiceValue, frontend: FrontendValue, position: int) -> Backend | None:
-    slot = rows.slots.get(SlotKey(service.id, service.generation, frontend.internal_view, position))
+def _read_slot(rows: Rows, service: ServiceValue, view: View, protocol: int, position: int) -> Backend | None:
+    slot = rows.slots.get(SlotKey(service.id, service.generation, view, position))
     if slot is None or slot[1:] != (service.id, service.generation):
         return None
     backend = rows.backends.get(BackendKey(slot.backend_id))
-    if backend is None or backend.id != slot.backend_id or backend.protocol != frontend.protocol:
+    if backend is None or backend.id != slot.backend_id or backend.protocol != protocol:
         return None
     return Backend(unpacked(backend.address), backend.port)

@@ -8,6 +8,7 @@ import pytest
 
 from kbpf.datapath.ebpf import factory, libbpf, links, loader, source
 from kbpf.datapath.ebpf.backend import EbpfDatapath
+from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.interface import Answer
 from kbpf.errors import LoadFailed
@@ -21,7 +22,11 @@ pytestmark = pytest.mark.root
 Start = Callable[[], EbpfDatapath]
 MakePod = Callable[[], Pod]
 
-LOCAL = frozenset(map(Address, ("127.0.0.1", "::1", "192.168.50.1")))
+LOCAL = {
+    Address("127.0.0.1"): LocalFlag.LOOPBACK,
+    Address("::1"): LocalFlag.LOOPBACK,
+    Address("192.168.50.1"): LocalFlag.NODE_PORT,
+}
 TCP4 = service("web", cluster_ips=["10.96.0.10"])
 SIZES = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024}
 

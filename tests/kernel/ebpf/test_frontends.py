@@ -1,6 +1,6 @@
 """Which destinations are frontends: views, node ports, loopback, local addresses, deferral, what is left alone."""
 
-from errno import ENETUNREACH
+from errno import ECONNREFUSED, ENETUNREACH
 
 import pytest
 
@@ -80,6 +80,26 @@ def test_a_node_port_answers_on_the_nodes_address_in_both_families(node: Node, p
 def test_a_node_port_is_closed_on_local_addresses_without_the_flag(node: Node, pod: Pod) -> None:
     add_local(node, NODE4, LocalFlag.PRIMARY)
     refusal(pod, "tcp", NODE4, PORT)
+
+
+def test_without_backends_a_node_port_is_refused_on_local_addresses_without_the_flag_too(node: Node, pod: Pod) -> None:
+    add_local(node, NODE4, LocalFlag.PRIMARY)
+    put_service(node.maps, 20, [node_port(30081)], ())
+    pod.serve([NODE4], 30081)
+    before = counted(node, Reason.REJECTED)
+    assert refusal(pod, "tcp", NODE4, 30081) == ECONNREFUSED
+    assert counted(node, Reason.REJECTED) == before + 1
+
+
+def test_without_endpoints_an_external_address_is_refused_to_pods_and_left_alone_for_the_node(
+    node: Node, pod: Pod
+) -> None:
+    put_service(node.maps, 20, [Frontend(VIP4, kind=Kind.EXTERNAL_IP)], ())
+    assert refusal(pod, "tcp", VIP4, 80) == ECONNREFUSED
+    be_the_node(node, pod)
+    before = counted(node, Reason.REJECT_PASSED)
+    assert refusal(pod, "tcp", VIP4, 80) == ENETUNREACH
+    assert counted(node, Reason.REJECT_PASSED) == before + 1
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "0.0.0.0"])

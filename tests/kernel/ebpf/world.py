@@ -122,7 +122,7 @@ def put_service(
     put_generation(maps, service_id, cluster, local, protocol, generation, affinity_timeout_s)
     for frontend in frontends:
         key = layout.FrontendKey(packed(Address(frontend.address)), frontend.port, protocol)
-        flags = FrontendFlag.DEFER if frontend.defer else 0
+        flags = FrontendFlag.DEFER_SOCKETS if frontend.defer else 0
         views = (frontend.view, frontend.verdict, View.CLUSTER, Verdict.REJECT)
         maps.frontends.update(
             {key: layout.FrontendValue(*key, frontend.kind, service_id, flags, frontend.defer, *views)}

@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.model.address import Address, Family, parse_address
 from kbpf.model.detector import LocalDetector
 from kbpf.policy.reference import ReferenceNode
@@ -29,6 +30,13 @@ NODE = ReferenceNode(
     node_ips=frozenset(NODE_ADDRESSES.values()),
     detectors={family: LocalDetector(cidr=cidr) for family, cidr in CLUSTER_CIDR.items()},
 )
+
+LOCAL_FLAGS = {
+    **dict.fromkeys(NODE_ADDRESSES.values(), LocalFlag.NODE_PORT | LocalFlag.PRIMARY),
+    LOOPBACK[Family.IPV4]: LocalFlag.NODE_PORT | LocalFlag.LOOPBACK,
+    LOOPBACK[Family.IPV6]: LocalFlag.LOOPBACK,
+}
+"""The same for the programs."""
 
 
 def generated_addresses(count: int) -> list[Address]:

@@ -32,10 +32,11 @@ class Proxy(Protocol):
     name: str
     """Of the engine that it makes: iptables-kernel, ebpf-kernel, kube-proxy."""
     translates_sockets: bool
-    """ClusterIPs of local clients are translated at connect time, with the deviations that this brings:
+    """Calls of local clients are translated at connect time, with the deviations that this brings:
 
-    A pod that reaches itself sees its own address, as nothing has to be masqueraded. And what kube-proxy drops leaves
-    the node untranslated, to an address that nobody answers for; in this world `elsewhere` answers.
+    A pod is seen with its own address by itself and behind external frontends, as nothing has to be masqueraded. And
+    what kube-proxy drops leaves the node untranslated, to an address that nobody answers for; in this world
+    `elsewhere` answers.
     """
 
     def apply(self, objects: dict[ObjectKey, Tree]) -> None:
@@ -128,11 +129,14 @@ class KernelEngine:
     def _judge_source(self, flow: Flow, verdict: Verdict, answer: Answer) -> None:
         """Pods are seen with their own address unless masqueraded; the node with any of its own."""
         address = _place(answer)[0]
-        is_hairpin = address == flow.source and not verdict.masquerade and self._is_translated_at_connect(flow)
+        keeps_source = self._proxy.translates_sockets and flow.origin is Origin.POD
         is_node = flow.origin is Origin.HOST or any(
             verdict.is_masqueraded(flow, backend) for backend in verdict.backends if backend.address == address
         )
-        allowed = NODE.local_addresses if is_node and not is_hairpin else {flow.source}
+        # A frontend with source ranges is left to the rules for pods, too: they masquerade.
+        allowed = NODE.local_addresses if is_node else {flow.source}
+        if keeps_source:
+            allowed |= {flow.source}
         if answer.source not in allowed:
             raise Mismatch(f"{described(flow)}: {answer.backend} saw {answer.source}, allowed: {sorted(allowed)}")
 

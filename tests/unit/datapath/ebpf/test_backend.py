@@ -11,6 +11,8 @@ from kbpf.datapath.ebpf.layout import (
     DeferReason,
     IndexKey,
     LocalAddrKey,
+    LocalAddrValue,
+    LocalFlag,
     Reason,
     ServiceKey,
 )
@@ -91,12 +93,12 @@ def test_a_changed_policy_gets_a_service_of_its_own_because_list_and_view_cannot
 
 
 def test_local_addresses_follow_the_node_and_hide_a_cluster_ip(node: EbpfNode):
-    node.local_addresses = frozenset({Address("127.0.0.1"), Address("10.96.0.10")})
+    node.local_addresses = {Address("127.0.0.1"): LocalFlag.LOOPBACK, Address("10.96.0.10"): LocalFlag(0)}
     node.sync(WEB)
     assert node.trace(TO_WEB).reason is Reason.LOCAL_ADDRESS
-    node.local_addresses = frozenset({Address("127.0.0.1")})
+    node.local_addresses = {Address("127.0.0.1"): LocalFlag.LOOPBACK | LocalFlag.NODE_PORT}
     node.sync(WEB)
-    assert set(node.rows.local_addr) == {LocalAddrKey(packed(Address("127.0.0.1")))}
+    assert node.rows.local_addr == {LocalAddrKey(packed(Address("127.0.0.1"))): LocalAddrValue(3)}
     assert addresses(node) == set(PODS)
 
 

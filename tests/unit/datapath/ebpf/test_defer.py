@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbpf.datapath.ebpf.defer import DeferSettings, PortKey, defer_reason, residue
+from kbpf.datapath.ebpf.defer import SERVED, Deferral, DeferSettings, PortKey, deferral, residue
 from kbpf.datapath.ebpf.layout import DeferReason
 from kbpf.model.names import ServiceName
 from kbpf.model.table import Frontend, FrontendKind, ResolvedPort
@@ -28,28 +28,37 @@ def shared(**spec) -> ResolvedPort:
     )
 
 
-def reasons(port: ResolvedPort, settings: DeferSettings = EVERYTHING) -> dict[FrontendKind, DeferReason | None]:
-    return {frontend.kind: defer_reason(port, frontend, settings) for frontend in port.frontends}
+PACKETS = Deferral(packets=DeferReason.EXTERNAL)
 
 
-def test_cluster_ips_are_served_and_external_frontends_are_left_to_iptables():
+def reasons(port: ResolvedPort, settings: DeferSettings = EVERYTHING) -> dict[FrontendKind, Deferral]:
+    return {frontend.kind: deferral(port, frontend, settings) for frontend in port.frontends}
+
+
+def for_everybody(reason: DeferReason) -> set[Deferral]:
+    return {Deferral(reason, reason)}
+
+
+def test_sockets_are_served_everywhere_and_packets_to_external_frontends_are_left_to_iptables():
     assert reasons(shared()) == {
-        FrontendKind.CLUSTER_IP: None,
-        FrontendKind.EXTERNAL_IP: DeferReason.EXTERNAL,
-        FrontendKind.LOAD_BALANCER_IP: DeferReason.EXTERNAL,
-        FrontendKind.NODE_PORT: DeferReason.EXTERNAL,
+        FrontendKind.CLUSTER_IP: SERVED,
+        FrontendKind.EXTERNAL_IP: PACKETS,
+        FrontendKind.LOAD_BALANCER_IP: PACKETS,
+        FrontendKind.NODE_PORT: PACKETS,
     }
 
 
 def test_source_ranges_defer_load_balancer_addresses_only():
     found = reasons(shared(load_balancer_source_ranges=["192.0.2.0/24"]))
-    assert found[FrontendKind.LOAD_BALANCER_IP] is DeferReason.SOURCE_RANGES
-    assert found[FrontendKind.EXTERNAL_IP] is DeferReason.EXTERNAL
-    assert found[FrontendKind.CLUSTER_IP] is None
+    assert found[FrontendKind.LOAD_BALANCER_IP] == (DeferReason.SOURCE_RANGES, DeferReason.EXTERNAL)
+    assert found[FrontendKind.LOAD_BALANCER_IP].reason is DeferReason.SOURCE_RANGES
+    assert found[FrontendKind.EXTERNAL_IP] == PACKETS
+    assert found[FrontendKind.CLUSTER_IP] == SERVED
 
 
 def test_sctp_is_deferred_with_every_frontend():
-    assert set(reasons(resolved(port(80, protocol="SCTP", node_port=30080))).values()) == {DeferReason.SCTP}
+    sctp = resolved(port(80, protocol="SCTP", node_port=30080))
+    assert set(reasons(sctp).values()) == for_everybody(DeferReason.SCTP)
 
 
 WEB = shared()
@@ -64,7 +73,7 @@ WEB = shared()
     ],
 )
 def test_some_reasons_concern_every_frontend_of_a_service_port(settings: DeferSettings, reason: DeferReason):
-    assert set(reasons(WEB, settings).values()) == {reason}
+    assert set(reasons(WEB, settings).values()) == for_everybody(reason)
 
 
 def test_the_settings_of_one_service_leave_others_alone():
@@ -74,14 +83,16 @@ def test_the_settings_of_one_service_leave_others_alone():
 
 def test_without_an_errno_to_choose_a_service_without_endpoints_is_rejected_by_iptables():
     empty = resolved(port(80))
-    assert reasons(empty, DeferSettings(can_reject=False)) == {FrontendKind.CLUSTER_IP: DeferReason.NO_RETVAL}
-    assert reasons(empty) == {FrontendKind.CLUSTER_IP: None}
+    assert reasons(empty, DeferSettings(can_reject=False)) == {
+        FrontendKind.CLUSTER_IP: Deferral(sockets=DeferReason.NO_RETVAL)
+    }
+    assert reasons(empty) == {FrontendKind.CLUSTER_IP: SERVED}
 
 
 def test_a_local_policy_without_local_endpoints_needs_no_errno():
     elsewhere = endpoint_slice("web", endpoint("10.42.2.5", "n2"))
     dropped = resolved(port(80), slices=[elsewhere], internal_traffic_policy="Local")
-    assert reasons(dropped, DeferSettings(can_reject=False)) == {FrontendKind.CLUSTER_IP: None}
+    assert reasons(dropped, DeferSettings(can_reject=False)) == {FrontendKind.CLUSTER_IP: SERVED}
 
 
 def test_the_residue_is_the_service_port_with_its_deferred_frontends():

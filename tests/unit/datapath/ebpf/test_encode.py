@@ -1,8 +1,10 @@
 """From a decided service port to rows: nothing is decided again, and every list is where its view says."""
 
+from kbpf.datapath.ebpf.defer import Deferral
 from kbpf.datapath.ebpf.encode import OPEN_END, Encoded, backend_addresses, frontend_rows
 from kbpf.datapath.ebpf.layout import (
     DeferReason,
+    FrontendFlag,
     FrontendKey,
     FrontendValue,
     Kind,
@@ -32,6 +34,7 @@ def row(port: ResolvedPort, kind: FrontendKind) -> tuple[FrontendKey, FrontendVa
     return found
 
 
+OPTED_OUT = Deferral(DeferReason.OPT_OUT, DeferReason.OPT_OUT)
 ELSEWHERE = endpoint_slice("web", endpoint("10.42.2.5", "n2"))
 
 
@@ -60,9 +63,16 @@ def test_node_ports_of_the_two_families_have_addresses_of_their_own():
 
 def test_a_deferred_row_says_nothing_about_the_service_port():
     port = resolved(internal_traffic_policy="Local")
-    reasons = dict.fromkeys(port.frontends, DeferReason.OPT_OUT)
-    (key, value), *_ = frontend_rows(port, port.frontends, reasons, 5)
-    assert value == FrontendValue(*key, Kind.CLUSTER_IP, 0, 1, DeferReason.OPT_OUT, 0, 0, 0, 0)
+    deferrals = dict.fromkeys(port.frontends, OPTED_OUT)
+    (key, value), *_ = frontend_rows(port, port.frontends, deferrals, 5)
+    assert value == FrontendValue(*key, Kind.CLUSTER_IP, 0, 3, DeferReason.OPT_OUT, 0, 0, 0, 0)
+
+
+def test_a_frontend_that_sockets_alone_are_served_on_says_which_callers_are_left_alone():
+    port = resolved(external_ips=["203.0.113.9"])
+    [external] = [each for each in port.frontends if each.kind is FrontendKind.EXTERNAL_IP]
+    [(_, value)] = frontend_rows(port, [external], {external: Deferral(packets=DeferReason.EXTERNAL)}, 5)
+    assert (value.service_id, value.flags, value.defer_reason) == (5, FrontendFlag.DEFER_PACKETS, DeferReason.EXTERNAL)
 
 
 def test_an_address_that_is_listed_twice_is_what_it_is_listed_as_first():
@@ -94,5 +104,5 @@ def test_a_service_has_one_row_and_each_list_its_slots_and_members():
 
 def test_a_service_port_that_is_deferred_whole_has_no_service_row():
     rows, port = Rows(), resolved()
-    Encoded(frontend_rows(port, port.frontends, dict.fromkeys(port.frontends, DeferReason.EXTERNAL), 0)).add_to(rows)
+    Encoded(frontend_rows(port, port.frontends, dict.fromkeys(port.frontends, OPTED_OUT), 0)).add_to(rows)
     assert [spec.name for spec, held in rows if held] == ["frontends"]

@@ -35,7 +35,7 @@ def test_rows_are_sorted_one_a_line_with_names_for_numbers():
     )
     assert text.dump(rows) == (
         "local_addr address=127.0.0.1 -> flags=NODE_PORT|LOOPBACK\n"
-        "frontends address=10.96.0.10 port=80 protocol=TCP -> kind=NODE_PORT service_id=0 flags=DEFER"
+        "frontends address=10.96.0.10 port=80 protocol=TCP -> kind=NODE_PORT service_id=0 flags=DEFER_SOCKETS"
         " defer_reason=EXTERNAL internal_view=LOCAL internal_verdict=REJECT external_view=CLUSTER"
         " external_verdict=DROP\n"
         "backends id=9 -> address=10.96.0.10 port=80 protocol=TCP\n"

@@ -38,7 +38,7 @@ MAPS = (
     + frontend("10.96.0.2", 1, internal_view="LOCAL")
     + frontend("10.96.0.3", 2)
     + frontend("10.96.0.4", 2, internal_verdict="DROP")
-    + frontend("10.96.0.5", 0, flags="DEFER", defer_reason="SPILLED")
+    + frontend("10.96.0.5", 0, flags="DEFER_SOCKETS", defer_reason="SPILLED")
     + frontend("10.96.0.6", 99)
     + frontend("0.0.0.0", 1, kind="NODE_PORT")
     + frontend("fd96::1", 3)
@@ -109,6 +109,22 @@ def test_node_ports_are_open_on_flagged_addresses_and_on_loopback_for_the_node_i
     assert call("192.168.9.9").reason is Reason.NOT_A_FRONTEND
     assert call("127.0.0.5", Origin.HOST) == CHOSEN
     assert call("127.0.0.5").reason is Reason.NOT_A_FRONTEND
+
+
+def test_a_node_port_without_backends_is_refused_on_every_local_address():
+    rows = text.parse(
+        MAPS.replace(
+            "address=0.0.0.0 port=80 protocol=TCP -> kind=NODE_PORT service_id=1",
+            "address=0.0.0.0 port=80 protocol=TCP -> kind=NODE_PORT service_id=2",
+        )
+    )
+    assert trace(rows, flow(Origin.POD, POD, "192.168.9.9")) == Trace(REJECT, Reason.REJECTED)
+
+
+def test_an_external_address_without_endpoints_is_refused_to_pods_and_left_alone_for_the_node():
+    rows = text.parse(MAPS + frontend("203.0.113.9", 2, kind="EXTERNAL_IP"))
+    assert trace(rows, flow(Origin.POD, POD, "203.0.113.9")) == Trace(REJECT, Reason.REJECTED)
+    assert trace(rows, flow(Origin.HOST, POD, "203.0.113.9")) == Trace(PASS, Reason.REJECT_PASSED)
 
 
 def test_a_value_that_belongs_to_another_key_is_a_miss():
