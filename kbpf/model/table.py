@@ -3,6 +3,7 @@
 `resolve` fills it service by service; its cost and the cost of reading it are those of the change, not of the cluster.
 """
 
+from bisect import insort
 from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import NamedTuple
@@ -99,16 +100,29 @@ class ResolvedPort(msgspec.Struct, frozen=True, gc=False):
         return FrontendKey(self.family, frontend.address, frontend.port, self.protocol)
 
 
+class Claim(NamedTuple):
+    """Of one service port to one frontend; the least of several wins."""
+
+    reluctance: int
+    service: ServiceName
+    port: str
+    name: ServicePortName
+
+
+RELUCTANCE = {Outcome.FORWARD: 0, Outcome.DROP: 1, Outcome.REJECT: 2}
+
+
 class ServiceTable:
     """Resolved ports by service, and which service port owns each frontend.
 
-    Two Services may claim one address and port (external IPs are unowned in Kubernetes): the first by name gets it, and
-    when it leaves the next one does. kube-proxy leaves the choice to chance.
+    Two Services may claim one address and port (external IPs are unowned in Kubernetes). One that has endpoints gets it
+    rather than one that would drop or reject, as kube-proxy's rules have it; among equals the first by name, where
+    kube-proxy leaves the choice to chance. When the owner leaves, or its endpoints do, the next one takes over.
     """
 
     def __init__(self) -> None:
         self._ports: dict[ServiceName, tuple[ResolvedPort, ...]] = {}
-        self._claims: dict[FrontendKey, list[ServicePortName]] = {}
+        self._claims: dict[FrontendKey, list[Claim]] = {}
 
     def __iter__(self) -> Iterator[ResolvedPort]:
         """All resolved ports, sorted by name, so that dumps and rule files are stable."""
@@ -130,10 +144,10 @@ class ServiceTable:
 
     def owner(self, key: FrontendKey) -> ServicePortName | None:
         claims = self._claims.get(key)
-        return claims[0] if claims else None
+        return claims[0].name if claims else None
 
     def owned_frontends(self, port: ResolvedPort) -> tuple[Frontend, ...]:
-        """The frontends of `port` that no other service port was first to claim."""
+        """The frontends of `port` that no other service port has the better claim to."""
         return tuple(frontend for frontend in port.frontends if self.owner(port.key(frontend)) == port.name)
 
     def replace(self, service: ServiceName, ports: tuple[ResolvedPort, ...]) -> frozenset[ServiceName]:
@@ -142,34 +156,35 @@ class ServiceTable:
         Returns the services that must be written: this one, and any that gained or lost a shared frontend by it.
         """
         affected = {service}
-        before = {(port.key(frontend), port.name) for port in self.ports_of(service) for frontend in port.frontends}
-        after = {(port.key(frontend), port.name) for port in ports for frontend in port.frontends}
-        for key, name in before - after:
-            affected |= self._release(key, name)
-        for key, name in after - before:
-            affected |= self._claim(key, name)
+        before = {claim for port in self.ports_of(service) for claim in _claims_of(port)}
+        after = {claim for port in ports for claim in _claims_of(port)}
+        for key, claim in before - after:
+            affected |= self._release(key, claim)
+        for key, claim in after - before:
+            affected |= self._claim(key, claim)
         if ports:
             self._ports[service] = ports
         else:
             self._ports.pop(service, None)
         return frozenset(affected)
 
-    def _claim(self, key: FrontendKey, name: ServicePortName) -> set[ServiceName]:
+    def _claim(self, key: FrontendKey, claim: Claim) -> set[ServiceName]:
         claims = self._claims.setdefault(key, [])
         before = claims[:1]
-        claims.append(name)
-        claims.sort(key=_claim_order)
+        insort(claims, claim)
         return {other.service for other in before + claims[:1]} if before != claims[:1] else set()
 
-    def _release(self, key: FrontendKey, name: ServicePortName) -> set[ServiceName]:
+    def _release(self, key: FrontendKey, claim: Claim) -> set[ServiceName]:
         claims = self._claims[key]
         before = claims[0]
-        claims.remove(name)
+        claims.remove(claim)
         if not claims:
             del self._claims[key]
             return set()
         return {claims[0].service} if claims[0] != before else set()
 
 
-def _claim_order(name: ServicePortName) -> tuple[ServiceName, str]:
-    return name.service, name.port
+def _claims_of(port: ResolvedPort) -> Iterator[tuple[FrontendKey, Claim]]:
+    for frontend in port.frontends:
+        reluctance = RELUCTANCE[port.target(frontend).outcome]
+        yield port.key(frontend), Claim(reluctance, port.name.service, port.name.port, port.name)

@@ -2,6 +2,7 @@
 
 from kbpf.model.address import Address, Family
 from kbpf.model.names import Protocol, ServiceName
+from kbpf.model.objects import SliceEndpoint
 from kbpf.model.table import Backend, Frontend, FrontendKey, FrontendKind, ResolvedPort, ServiceTable, View
 from tests.builders import endpoint, endpoint_slice, port, service, service_name, table_of
 
@@ -31,6 +32,36 @@ def test_the_first_by_name_owns_a_shared_frontend_whatever_the_order_of_arrival(
         for name in order:
             put(table, name)
         assert owner(table) == A
+
+
+def put_with(table: ServiceTable, name: ServiceName, *endpoints: SliceEndpoint, policy: str = "Cluster") -> None:
+    made = service(
+        name.name,
+        cluster_ips=[f"10.96.0.{ord(name.name)}"],
+        external_ips=[SHARED],
+        external_traffic_policy=policy,
+    )
+    table.replace(name, table_of(made, endpoint_slice(name.name, *endpoints)).ports_of(name))
+
+
+def test_one_that_has_endpoints_owns_rather_than_one_that_would_drop_or_reject():
+    table = ServiceTable()
+    put_with(table, A)
+    put_with(table, B, endpoint("10.42.2.5", "n2"), policy="Local")
+    assert owner(table) == B
+    put_with(table, C, endpoint("10.42.2.6", "n2"))
+    assert owner(table) == C
+    put_with(table, A, endpoint("10.42.2.7", "n2"))
+    assert owner(table) == A
+
+
+def test_an_owner_that_loses_its_endpoints_hands_over_to_one_that_has_some():
+    table = ServiceTable()
+    put_with(table, A, endpoint("10.42.2.5", "n2"))
+    put_with(table, B, endpoint("10.42.2.6", "n2"))
+    (emptied,) = table_of(service("a", external_ips=[SHARED], cluster_ips=["10.96.0.97"])).ports_of(A)
+    assert table.replace(A, (emptied,)) == {A, B}
+    assert owner(table) == B
 
 
 def test_when_the_owner_leaves_the_next_one_takes_over():
