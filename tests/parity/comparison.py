@@ -16,7 +16,8 @@ from pathlib import Path
 
 from kbpf.demo.namespaces import Namespace
 from kbpf.demo.remains import remove
-from tests.cluster.api import Key, Refused, Tree, key_of
+from tests.cluster.api import Tree
+from tests.cluster.contents import Contents
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay, create_node
 from tests.cluster.programs import Program
@@ -30,9 +31,6 @@ FAMILIES = tuple(rules.COMMANDS)
 SETTLE_TIMEOUT_S = 30
 # After both have synced the step, the last of their transactions may still be on its way.
 AGREE_TIMEOUT_S = 5
-# What the API server never lets one change; an object that differs in these is deleted first.
-FIXED = ("clusterIPs", "ipFamilies", "healthCheckNodePort", "addressType")
-
 
 View = Callable[[rules.Ruleset], rules.Ruleset]
 
@@ -93,13 +91,9 @@ class Comparison:
         self.undo.callback(remove, self.tag)
         self.control_plane = ControlPlane(folder)
         self.undo.callback(self.control_plane.stop)
-        self.api = self.control_plane.api
-        self.objects: dict[Key, Tree] = {}
-        self.given: dict[Key, Tree] = {}
         self.pairs: list[Pair] = []
         try:
-            # The API server makes a Service for itself, which both proxies must see.
-            self._remember(self.api.list_of("Service"))
+            self.contents = Contents(self.control_plane.api)
             self.show([])
             for setting in settings:
                 self.pairs.append(self._start(setting))
@@ -108,22 +102,9 @@ class Comparison:
             raise
 
     def show(self, objects: Iterable[Tree], node: Tree = NODE) -> None:
-        """Make exactly these exist, and the node be so. What is as it was is not written again."""
+        """Make exactly these exist, and the node be so."""
         self.step += 1
-        wanted = {key_of(tree): tree for tree in [*objects, node]}
-        self._delete(
-            [key for key, tree in self.given.items() if key not in wanted or _must_be_made_anew(tree, wanted[key])]
-        )
-        new = {key: tree for key, tree in wanted.items() if self.given.get(key) != tree}
-        try:
-            self._remember(self.api.put(new.values()))
-        except Refused:
-            # Others of them were accepted; the next step must find nothing that it does not know of.
-            self._delete(list(new))
-            raise
-        self.given |= new
-        # After everything else, or the marker would promise too much.
-        self._remember(self.api.put(marker(self.step)))
+        self.contents.show([*objects, node], last=marker(self.step))
         self._write_manifest()
 
     def check(self, what: str = "", view: View = complete) -> None:
@@ -149,20 +130,9 @@ class Comparison:
             time.sleep(0.1)
         return [f"{pair.setting.name}, {family}: {line}" for line in found]
 
-    def _delete(self, keys: list[Key]) -> None:
-        self.api.delete(keys)
-        for key in keys:
-            self.given.pop(key, None)
-            self.objects.pop(key, None)
-
-    def _remember(self, answers: Iterable[Tree]) -> None:
-        for tree in answers:
-            tree["metadata"].pop("managedFields", None)
-            self.objects[key_of(tree)] = tree
-
     def _write_manifest(self) -> None:
         """In one step: a reader sees the old objects or the new ones."""
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(self.objects.values())})
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(self.contents.answers.values())})
         unfinished = self.folder / "manifest.unfinished"
         unfinished.write_text(text)
         unfinished.replace(self.manifests / "objects.json")
@@ -185,8 +155,3 @@ class Comparison:
 
     def _log(self, setting: Setting, name: str) -> Path:
         return self.folder / f"{setting.name.replace(' ', '-')}-{name}.log"
-
-
-def _must_be_made_anew(old: Tree, new: Tree) -> bool:
-    before, after = old.get("spec", old), new.get("spec", new)
-    return any(before.get(name) and after.get(name) and before[name] != after[name] for name in FIXED)

@@ -85,6 +85,7 @@ def service_object(entry: ServiceEntry) -> Tree:
         "clusterIP": cluster_ips[0] if cluster_ips else None,
         "clusterIPs": cluster_ips,
         "ipFamilies": families if entry.ipFamilies is None else entry.ipFamilies,
+        "ipFamilyPolicy": "RequireDualStack" if len(families) > 1 else None,
         "ports": [_without_defaults(port) for port in entry.ports],
         "sessionAffinity": entry.sessionAffinity,
         "internalTrafficPolicy": entry.internalTrafficPolicy or "Cluster",
