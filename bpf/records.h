@@ -4,6 +4,11 @@
  * for datagrams with an address. Records reverse addresses in replies, and keep
  * the datagrams of one socket with one backend, as conntrack would.
  *
+ * A TCP connection's record stands in a table of slots, because storage in the
+ * socket costs more than all the rest of a connect. Cookies count up, so slots
+ * are taken in turn; a socket whose slot still belongs to a living one has its
+ * record in its own storage like a UDP socket.
+ *
  * Two threads may write one socket's ring at the same time. A record is without
  * a backend id while it is written, and whoever reuses its choice compares it
  * with the backend of that id: half a record is no record.
@@ -64,6 +69,58 @@ static __always_inline void write_record(struct translation *record, const struc
 	record->backend_id = backend->id;
 }
 
+static __always_inline struct connection_value *connection_of(__u64 socket_cookie)
+{
+	__u32 slot = socket_cookie % CONNECTIONS_ENTRIES;
+
+	return connections.lookup(&slot);
+}
+
+static __always_inline bool remember_connection(struct bpf_sock_addr *ctx,
+						const struct frontend_key *to, __u32 service_id,
+						const struct backend_value *backend)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct connection_value *connection = connection_of(cookie);
+	bool is_ours;
+
+	if (!connection)
+		return false;
+	bpf_spin_lock(&connection->lock);
+	is_ours = !connection->socket_cookie || connection->socket_cookie == cookie;
+	if (is_ours)
+		connection->socket_cookie = cookie;
+	bpf_spin_unlock(&connection->lock);
+	if (is_ours)
+		write_record(&connection->record, to, service_id, backend);
+	return is_ours;
+}
+
+static __always_inline void forget_connection(__u64 socket_cookie)
+{
+	struct connection_value *connection = connection_of(socket_cookie);
+
+	if (connection && connection->socket_cookie == socket_cookie)
+		connection->socket_cookie = 0;
+}
+
+/* What a connected socket was translated from; NULL: it never was. */
+static __always_inline struct translation *connected_record(struct bpf_sock_addr *ctx)
+{
+	struct connection_value *connection;
+	struct sock_value *state;
+	__u64 cookie;
+
+	if (ctx->protocol == TCP) {
+		cookie = bpf_get_socket_cookie(ctx);
+		connection = connection_of(cookie);
+		if (connection && connection->socket_cookie == cookie)
+			return &connection->record;
+	}
+	state = sock.sk_storage_get(ctx->sk, 0, 0);
+	return state ? &state->connected : NULL;
+}
+
 static __always_inline struct udp_conn_key udp_conn_of(struct bpf_sock_addr *ctx)
 {
 	struct udp_conn_key key = {
@@ -78,10 +135,13 @@ static __always_inline bool remember_connected(struct bpf_sock_addr *ctx,
 					       const struct frontend_key *to, __u32 service_id,
 					       const struct backend_value *backend)
 {
-	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	struct udp_conn_value row = {.backend_id = backend->id, .service_id = service_id};
+	struct sock_value *state;
 	struct udp_conn_key key;
 
+	if (to->protocol == TCP && remember_connection(ctx, to, service_id, backend))
+		return true;
+	state = sock.sk_storage_get(ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!state)
 		return false;
 	if (to->protocol == UDP) {
@@ -164,6 +224,8 @@ static __always_inline void forget_connected(struct bpf_sock_addr *ctx)
 	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
 	struct udp_conn_key key;
 
+	if (ctx->protocol == TCP)
+		forget_connection(bpf_get_socket_cookie(ctx));
 	if (!state || !state->connected.backend_id)
 		return;
 	state->connected.backend_id = 0;
@@ -207,11 +269,11 @@ static __always_inline void frontend_of(const struct translation *record, struct
 /* Puts the frontend in the place of the backend `from` that a connected socket names. */
 static __always_inline bool reverse_connected(struct bpf_sock_addr *ctx, struct frontend_key *from)
 {
-	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
+	struct translation *record = connected_record(ctx);
 
-	if (!state || !leads_to(&state->connected, from))
+	if (!record || !leads_to(record, from))
 		return false;
-	frontend_of(&state->connected, from);
+	frontend_of(record, from);
 	return true;
 }
 

@@ -260,12 +260,14 @@ int getpeername6(struct bpf_sock_addr *ctx)
 	return leave(REASON_REVERSED);
 }
 
-/* No records of closed sockets are left for the search after stale ones. */
+/* What tables hold of a socket goes with it; its own storage goes by itself. */
 int sock_release(struct bpf_sock *ctx)
 {
 	struct udp_conn_key key;
 
-	if (ctx->protocol == UDP) {
+	if (ctx->protocol == TCP) {
+		forget_connection(bpf_get_socket_cookie(ctx));
+	} else if (ctx->protocol == UDP) {
 		key.netns_cookie = bpf_get_netns_cookie(ctx);
 		key.socket_cookie = bpf_get_socket_cookie(ctx);
 		udp_conn.delete(&key);

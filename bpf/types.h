@@ -193,6 +193,18 @@ struct translation {
 	__u32 last_used_ms; /* CLOCK_MONOTONIC; only differences mean something */
 };
 
+/*
+ * A TCP connection's record, in the slot that its socket's cookie gives; free with
+ * cookie 0. The lock guards the taking of a slot, nothing else: only the socket
+ * that has it reads or writes the record.
+ */
+struct connection_value {
+	struct bpf_spin_lock lock;
+	__u32 pad;
+	__u64 socket_cookie;
+	struct translation record;
+};
+
 /* Lives as long as the socket, across program versions: append, never reorder. */
 struct sock_value {
 	struct translation connected;

@@ -19,7 +19,7 @@ from kbpf.config import (
     node_name,
     node_port_addresses,
 )
-from kbpf.datapath.ebpf.layout import ALL_MAPS, LOCAL_ADDR, NUMBERED_MAPS
+from kbpf.datapath.ebpf.layout import ALL_MAPS, CONNECTIONS, LOCAL_ADDR, NUMBERED_MAPS
 from kbpf.datapath.ebpf.rows import AnySpec
 from kbpf.duration import format_duration, parse_duration
 from kbpf.model.detector import DetectLocalMode
@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 HEALTHZ_PORT = 10256
 MAX_ENTRIES = 1 << 24
-SIZED_MAPS = [spec for spec in ALL_MAPS if spec.name in NUMBERED_MAPS or spec is LOCAL_ADDR]
+SIZED_MAPS = [spec for spec in ALL_MAPS if spec.name in NUMBERED_MAPS or spec in (LOCAL_ADDR, CONNECTIONS)]
 CONNTRACK_DEFAULT = ConntrackSettings()
 
 
@@ -208,7 +208,7 @@ RUNNING: list[Callable[[Any], Any]] = [
 
 
 def _entries_option(spec: AnySpec) -> Callable[[Command], Command]:
-    text = f"Room in the map '{spec.name}'. A Service that finds no room is left to iptables."
+    text = f"Room in the map '{spec.name}'."
     bounds = click.IntRange(min=1, max=MAX_ENTRIES)
     return click.option(spec.size_flag, type=bounds, default=spec.max_entries, show_default=True, help=text)
 

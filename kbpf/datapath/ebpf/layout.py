@@ -199,6 +199,14 @@ class Translation(NamedTuple):
     last_used_ms: int
 
 
+class ConnectionValue(NamedTuple):
+    """The slot of a TCP connection; free with cookie 0. `record` is a packed Translation."""
+
+    lock: bytes
+    socket_cookie: int
+    record: bytes
+
+
 class SockValue(NamedTuple):
     """The records of one socket, each a packed Translation."""
 
@@ -303,6 +311,13 @@ TRANSLATION = Layout(
     Translation,
     "frontend_address:16s backend_address:16s frontend_port:H backend_port:H service_id:I backend_id:I last_used_ms:I",
 )
+CONNECTIONS = MapSpec(
+    "connections",
+    MapType.ARRAY,
+    _INDEX,
+    Layout("connection_value", ConnectionValue, "lock:4s pad:4x socket_cookie:Q record:48s"),
+    65536,
+)
 SOCK = MapSpec(
     "sock",
     MapType.SK_STORAGE,
@@ -343,6 +358,7 @@ ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
     BACKENDS,
     MEMBERSHIP,
     AFFINITY,
+    CONNECTIONS,
     SOCK,
     UDP_CONN,
     LOCAL_ADDR,

@@ -136,6 +136,7 @@ class Maps:
     backends: BpfMap[layout.BackendKey, layout.BackendValue]
     membership: BpfMap[layout.MembershipKey, layout.MembershipValue]
     affinity: BpfMap[layout.AffinityKey, layout.AffinityValue]
+    connections: BpfMap[layout.IndexKey, layout.ConnectionValue]
     udp_conn: BpfMap[layout.UdpConnKey, layout.UdpConnValue]
     local_addr: BpfMap[layout.LocalAddrKey, layout.LocalAddrValue]
     config: BpfMap[layout.IndexKey, layout.ConfigValue]

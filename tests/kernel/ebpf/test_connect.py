@@ -4,9 +4,21 @@ from errno import ECONNREFUSED, ENETUNREACH
 
 import pytest
 
-from kbpf.datapath.ebpf.layout import Reason
+from kbpf.datapath.ebpf.layout import CONNECTIONS, ConnectionValue, IndexKey, Reason
 from tests.kernel.ebpf.conftest import Node
-from tests.kernel.ebpf.world import BACKENDS4, BACKENDS6, TCP, UDP, VIP4, VIP6, Frontend, Refused, backends, put_service
+from tests.kernel.ebpf.world import (
+    BACKENDS4,
+    BACKENDS6,
+    TCP,
+    UDP,
+    VIP4,
+    VIP6,
+    Frontend,
+    Pod,
+    Refused,
+    backends,
+    put_service,
+)
 
 pytestmark = pytest.mark.root
 
@@ -102,6 +114,55 @@ def test_a_direct_connection_to_a_backend_shows_the_backend(node: Node) -> None:
     pod = node.pod()
     pod.serve(BACKENDS4)
     assert pod.ask("request", "tcp", BACKENDS4[0], 8080) == [f"{BACKENDS4[0]}:8080", BACKENDS4[0], 8080]
+
+
+def slot_of(pod: Pod, number: int) -> IndexKey:
+    """Where the record of a pod's TCP connection belongs."""
+    return IndexKey(pod.ask("cookie", number) % CONNECTIONS.max_entries)
+
+
+def test_a_connection_takes_the_slot_of_its_socket_and_gives_it_back(node: Node) -> None:
+    put_service(node.maps, 7, [Frontend(VIP4)], backends(BACKENDS4))
+    pod = node.pod()
+    pod.serve(BACKENDS4)
+    number = pod.ask("open_socket", "tcp", "AF_INET")
+    slot = slot_of(pod, number)
+    pod.ask("connect", number, VIP4, 80)
+    taken = node.maps.connections.lookup(slot)
+    assert taken
+    assert taken.socket_cookie == pod.ask("cookie", number)
+    pod.ask("close", number)
+    free = node.maps.connections.lookup(slot)
+    assert free
+    assert free.socket_cookie == 0
+
+
+def test_a_connection_whose_slot_is_taken_sees_the_service_all_the_same(node: Node) -> None:
+    put_service(node.maps, 7, [Frontend(VIP4)], backends(BACKENDS4))
+    pod = node.pod()
+    pod.serve(BACKENDS4)
+    number = pod.ask("open_socket", "tcp", "AF_INET")
+    slot = slot_of(pod, number)
+    other = ConnectionValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries, bytes(48))
+    node.maps.connections.update({slot: other})
+    try:
+        pod.ask("connect", number, VIP4, 80)
+        assert pod.ask("peer", number) == [VIP4, 80]
+        pod.ask("close", number)
+        assert node.maps.connections.lookup(slot) == other
+    finally:
+        node.maps.connections.update({slot: ConnectionValue(bytes(4), 0, bytes(48))})
+
+
+def test_a_socket_that_connects_to_the_backend_itself_afterwards_shows_the_backend(node: Node) -> None:
+    put_service(node.maps, 7, [Frontend(VIP4)], backends(BACKENDS4[:1]))
+    pod = node.pod()
+    pod.serve(BACKENDS4)
+    number = pod.ask("open_socket", "tcp", "AF_INET")
+    pod.ask("connect", number, VIP4, 80)
+    pod.ask("disconnect", number)
+    pod.ask("connect", number, BACKENDS4[0], 8080)
+    assert pod.ask("peer", number) == [BACKENDS4[0], 8080]
 
 
 def test_connected_udp_sockets_are_listed_with_their_backend_until_they_close(node: Node) -> None:

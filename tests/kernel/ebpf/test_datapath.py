@@ -28,7 +28,7 @@ LOCAL = {
     Address("192.168.50.1"): LocalFlag.NODE_PORT,
 }
 TCP4 = service("web", cluster_ips=["10.96.0.10"])
-SIZES = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024}
+SIZES = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024, "connections": 1024}
 
 
 def cluster(*addresses: str) -> ServiceTable:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.root
 
 REPOSITORY = Path(__file__).parents[3]
 NO_INTERPRETER = ("/nonexistent/python",)
-SMALL = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024}
+SMALL = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024, "connections": 1024}
 LOAD = """
 import sys
 from pathlib import Path
