@@ -146,7 +146,8 @@ class EbpfDatapath:
 
     def commit(self, prepared: Prepared) -> SyncReport:
         store.apply(prepared.plan, prepared.maps)
-        hooks = self._programs.attach() if prepared.full or not self._programs.is_attached() else 0
+        # Asking for each partial sync would cost more than the sync; `lost` asks once a sync period.
+        hooks = self._programs.attach() if prepared.full else 0
         self._memory = prepared.memory
         installed = prepared.memory.installed
         return SyncReport(

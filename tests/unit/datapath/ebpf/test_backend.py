@@ -330,10 +330,12 @@ def test_programs_that_do_not_load_or_attach_fail_the_sync_as_such(node: EbpfNod
     assert node.sync(WEB).full
 
 
-def test_hooks_that_somebody_removed_come_back_with_the_next_sync(node: EbpfNode):
+def test_hooks_that_somebody_removed_are_missed_and_come_back_with_the_next_full_sync(node: EbpfNode):
     node.sync(WEB)
+    assert node.datapath.lost() == ()
     node.programs.attached = False
-    assert node.sync(WEB).writes == 1
+    assert node.datapath.lost()
+    assert node.sync(WEB, full=True).writes == 1
     assert node.programs.attached
 
 
