@@ -1,6 +1,7 @@
-"""One frozen, validated configuration. The CLI builds it; every part is given it, or what it needs of it, by server.py.
+"""One frozen configuration: what the parts are given, or what they need of it, by server.py.
 
-Names, meanings and defaults are kube-proxy's wherever kube-proxy has the setting.
+`configuration.meaning` makes and checks it from file and flags. Names, meanings and defaults are kube-proxy's wherever
+kube-proxy has the setting. The functions that read a value raise ValueError; who calls them knows whose value it is.
 """
 
 import socket
@@ -9,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from kbpf.errors import UsageError
 from kbpf.model.address import Address, Family, family_of, parse_address, parse_cidr
 from kbpf.model.detector import DetectLocalMode
 
@@ -58,19 +58,6 @@ class ConntrackSettings:
     udp_timeout_s: int = 0
     udp_timeout_stream_s: int = 0
 
-    def __post_init__(self) -> None:
-        for name in (
-            "max_per_core",
-            "min",
-            "tcp_timeout_established_s",
-            "tcp_timeout_close_wait_s",
-            "udp_timeout_s",
-            "udp_timeout_stream_s",
-        ):
-            if getattr(self, name) < 0:
-                option = name.removesuffix("_s").replace("_", "-")
-                raise UsageError(f"--conntrack-{option}: must not be negative")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -99,72 +86,56 @@ class Config:
     iptables_backend: IptablesBackend = IptablesBackend.AUTO
     conntrack: ConntrackSettings = ConntrackSettings()
     healthz_address: ListenAddress | None = ListenAddress("0.0.0.0", 10256)  # noqa: S104  (kube-proxy's default)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.masquerade_bit <= 31:
-            raise UsageError(f"--iptables-masquerade-bit: {self.masquerade_bit} is not within 0-31")
-        if self.sync_period_s <= 0:
-            raise UsageError("--iptables-sync-period: must be greater than 0")
-        if not 0 <= self.min_sync_period_s <= self.sync_period_s:
-            raise UsageError("--iptables-min-sync-period: must lie between 0 and --iptables-sync-period")
-        needs_interface = self.detect_local_mode in (
-            DetectLocalMode.BRIDGE_INTERFACE,
-            DetectLocalMode.INTERFACE_NAME_PREFIX,
-        )
-        if needs_interface and not self.pod_interface:
-            option = (
-                "--pod-bridge-interface"
-                if self.detect_local_mode is DetectLocalMode.BRIDGE_INTERFACE
-                else "--pod-interface-name-prefix"
-            )
-            raise UsageError(f"--detect-local-mode={self.detect_local_mode.value} needs {option}")
+    metrics_address: ListenAddress | None = ListenAddress("127.0.0.1", 10249)
+    must_listen: bool = False
+    """An address that cannot be listened on ends the start, instead of being tried again."""
+    oom_score_adjustment: int = -999
+    kubeconfig: Path | None = None
+    master: str = ""
+    """The URL of the API server, in place of the one in the kubeconfig."""
 
 
-def node_name(override: str | None) -> str:
-    """The name under which the Node and the endpoints know this machine: trimmed, lower case. Raises UsageError."""
-    name = (override if override is not None else socket.gethostname()).strip().lower()
+def node_name(override: str) -> str:
+    """The name under which the Node and the endpoints know this machine: trimmed, lower case."""
+    name = (override or socket.gethostname()).strip().lower()
     if not name:
-        raise UsageError("--hostname-override: the node name is empty")
+        raise ValueError("the node name is empty")
     return name
 
 
 def cluster_cidrs(text: str) -> dict[Family, str]:
-    """One CIDR, or two of different families, separated by a comma. Raises UsageError."""
+    """One CIDR, or two of different families, separated by a comma."""
     found: dict[Family, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:
             family, cidr = parse_cidr(part)
         except ValueError as error:
-            raise UsageError(f"--cluster-cidr: {part!r}: {error}") from error
+            raise ValueError(f"{part!r}: {error}") from error
         if family in found:
-            raise UsageError(f"--cluster-cidr: {text!r}: more than one {family.value} range")
+            raise ValueError(f"{text!r}: more than one {family.value} range")
         found[family] = cidr
     return found
 
 
 def node_ips(text: str) -> tuple[Address, ...]:
-    """One address, or two of different families, separated by a comma. Raises UsageError."""
+    """One address, or two of different families, separated by a comma."""
     found: list[Address] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:
             found.append(parse_address(part))
         except ValueError as error:
-            raise UsageError(f"--node-ip: {part!r}: {error}") from error
+            raise ValueError(f"{part!r}: {error}") from error
     if len({family_of(address) for address in found}) != len(found):
-        raise UsageError(f"--node-ip: {text!r}: at most one address of each family")
+        raise ValueError(f"{text!r}: at most one address of each family")
     return tuple(found)
 
 
-def node_port_addresses(text: str) -> tuple[str, ...]:
-    """CIDRs and the words `primary`, `localhost` and `all`, separated by commas. Raises UsageError."""
-    found: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        try:
-            found.append(part if part in NODE_PORT_WORDS else parse_cidr(part)[1])
-        except ValueError as error:
-            words = ", ".join(NODE_PORT_WORDS)
-            raise UsageError(f"--nodeport-addresses: {part!r} is neither a CIDR nor one of {words}") from error
-    return tuple(found)
+def node_port_address(text: str) -> str:
+    """A CIDR in its canonical form, or one of the words."""
+    try:
+        return text if text in NODE_PORT_WORDS else parse_cidr(text)[1]
+    except ValueError as error:
+        raise ValueError(f"{text!r} is neither a CIDR nor one of {', '.join(NODE_PORT_WORDS)}") from error
 
 
 def expand_node_port_addresses(addresses: tuple[str, ...], own: tuple[Address, ...]) -> dict[Family, tuple[str, ...]]:
@@ -182,10 +153,8 @@ def expand_node_port_addresses(addresses: tuple[str, ...], own: tuple[Address, .
     return found
 
 
-def listen_address(option: str, text: str, default_port: int) -> ListenAddress | None:
-    """`IP` or `IP:PORT`; an empty text means do not listen. Raises UsageError."""
-    if not text:
-        return None
+def listen_address(text: str, default_port: int) -> ListenAddress:
+    """`IP` or `IP:PORT`."""
     host, port_text = text, ""
     if text.startswith("["):
         host, _, port_text = text[1:].partition("]")
@@ -196,7 +165,7 @@ def listen_address(option: str, text: str, default_port: int) -> ListenAddress |
         address = parse_address(host)
         port = int(port_text) if port_text else default_port
     except ValueError as error:
-        raise UsageError(f"{option}: {text!r} is not IP or IP:PORT") from error
+        raise ValueError(f"{text!r} is not IP or IP:PORT") from error
     if not 0 < port <= 65535:
-        raise UsageError(f"{option}: {text!r}: port is not within 1-65535")
+        raise ValueError(f"{text!r}: port is not within 1-65535")
     return ListenAddress(address, port)

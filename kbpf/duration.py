@@ -4,6 +4,7 @@ import re
 
 UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+SMALL_UNITS_NS = {"ms": 10**6, "µs": 10**3, "ns": 1}
 
 
 def parse_duration(text: str) -> float:
@@ -18,11 +19,17 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest spelling that `parse_duration` reads back to the same number of milliseconds."""
-    milliseconds = round(seconds * 1000)
-    if milliseconds % 1000:
-        return f"{milliseconds}ms"
-    hours, rest = divmod(milliseconds // 1000, 3600)
-    minutes, rest = divmod(rest, 60)
-    parts = [f"{number}{unit}" for number, unit in ((hours, "h"), (minutes, "m"), (rest, "s")) if number]
-    return "".join(parts) or "0s"
+    """As Go prints it, to the nanosecond: 24h0m0s, 1m30s, 500ms, 0s."""
+    nanoseconds = round(abs(seconds) * 10**9)
+    sign = "-" if seconds < 0 and nanoseconds else ""
+    if 0 < nanoseconds < 10**9:
+        unit, size = next((unit, size) for unit, size in SMALL_UNITS_NS.items() if nanoseconds >= size)
+        return f"{sign}{_shortest(nanoseconds / size)}{unit}"
+    minutes, rest = divmod(nanoseconds, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    larger = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{larger}{_shortest(rest / 10**9)}s"
+
+
+def _shortest(number: float) -> str:
+    return f"{number:.9f}".rstrip("0").rstrip(".")

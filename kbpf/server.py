@@ -5,17 +5,22 @@ datapaths are put together is told in composition.py.
 """
 
 import signal
+import threading
+from contextlib import ExitStack
 from types import FrameType
+from typing import Protocol
 
 import structlog
 
 from kbpf.clock import Clock, SystemClock
 from kbpf.composition import choose_datapath, intervals, make_datapath
 from kbpf.config import Config
+from kbpf.configuration.loading import Loaded
+from kbpf.configuration.watch import ConfigurationWatch
 from kbpf.control import ControlLoop
-from kbpf.errors import HostError, UsageError
+from kbpf.errors import HostError, KbpfError, UsageError
 from kbpf.host.conntrack import KernelConntrack
-from kbpf.host.sysctl import ConntrackTuning, KernelSysctls
+from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
 from kbpf.observe.health import HealthTracker
@@ -28,8 +33,17 @@ from kbpf.tracking.trackers import Trackers
 log = structlog.get_logger()
 
 
-def serve(config: Config, *, once: bool) -> None:
+class Background(Protocol):
+    """Something with a thread of its own beside the control loop."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def serve(loaded: Loaded, *, once: bool) -> None:
     """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails."""
+    config = loaded.config
     if not config.manifests:
         raise UsageError("nothing to serve: name manifests with --manifests PATH")
     clock = SystemClock()
@@ -46,7 +60,7 @@ def serve(config: Config, *, once: bool) -> None:
         if once:
             log.info(loop.run_once().sentence)
         else:
-            _run(loop, health, config)
+            _run(loop, health, loaded)
     finally:
         source.stop()
 
@@ -71,16 +85,35 @@ def _tune_late(tuning: ConntrackTuning) -> None:
         log.error(str(error))
 
 
-def _run(loop: ControlLoop, health: HealthTracker, config: Config) -> None:
-    server = HealthServer(config.healthz_address, health) if config.healthz_address else None
-    if server:
-        server.start()
-    try:
+def prepare_node(config: Config) -> None:
+    """The settings of the kernel that a start makes, and nothing else."""
+    ConntrackTuning(config.conntrack, KernelSysctls()).run()
+    if config.localhost_node_ports:
+        allow_localnet(KernelSysctls())
+    log.info("the node is prepared")
+
+
+def _run(loop: ControlLoop, health: HealthTracker, loaded: Loaded) -> None:
+    changed = threading.Event()
+    config = loaded.config
+    services: list[Background] = []
+    if config.healthz_address:
+        services.append(HealthServer(config.healthz_address, health))
+    if loaded.file:
+        services.append(ConfigurationWatch(loaded.file.path, loaded.file.text, lambda: _end(loop, changed)))
+    with ExitStack() as running:
+        for service in services:
+            service.start()
+            running.callback(service.stop)
         loop.run()
-    finally:
-        if server:
-            server.stop()
+    if loaded.file and changed.is_set():
+        raise KbpfError(f"{loaded.file.path} has changed: ending, to be started with the new configuration")
     log.info("stopped; what is in the kernel stays and traffic goes on")
+
+
+def _end(loop: ControlLoop, why: threading.Event) -> None:
+    why.set()
+    loop.stop()
 
 
 def _stop_on_signals(loop: ControlLoop) -> None:

@@ -5,26 +5,45 @@ as one line on standard error, never as a traceback.
 """
 
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import structlog
+import yaml
 
 from kbpf import __version__
 from kbpf.cli.cleanup import cleanup_command
 from kbpf.cli.demo import demo_command
-from kbpf.cli.options import LOGGING, RUNNING, apply, config_of
+from kbpf.cli.kubeproxy_settings import IGNORED
+from kbpf.cli.options import CONFIG, HOST, LOGGING, RUNNING, apply, ignored_flags, load_options
 from kbpf.cli.probe import probe_command
 from kbpf.cli.render import render_command
-from kbpf.errors import KbpfError
+from kbpf.cli.spelling import respelled
+from kbpf.configuration.document import encode
+from kbpf.configuration.reading import read_configuration
+from kbpf.errors import KbpfError, UsageError
 from kbpf.observe.log import configure_logging
-from kbpf.server import serve
+from kbpf.server import prepare_node, serve
 
 INTERRUPTED = 130
 """What a shell reports for a process that Ctrl-C ended."""
 
 
+log = structlog.get_logger()
+
+
 @click.pass_context
-def kbpf(ctx: click.Context, /, once: bool, cleanup: bool, log_format: str, verbosity: int, **options: Any) -> None:
+def kbpf(
+    ctx: click.Context,
+    /,
+    config: Path | None,
+    write_config_to: Path | None,
+    once: bool,
+    init_only: bool,
+    cleanup: bool,
+    **options: Any,
+) -> None:
     """A Kubernetes service load balancer in place of kube-proxy.
 
     Without a subcommand it runs the proxy: traffic to Services is balanced in the sockets of this node by eBPF, or by
@@ -33,28 +52,59 @@ def kbpf(ctx: click.Context, /, once: bool, cleanup: bool, log_format: str, verb
 
     \b
     Examples:
+      kbpf --config /var/lib/kube-proxy/config.conf   in a cluster, with kube-proxy's own configuration
       kbpf --manifests /etc/kbpf/manifests            no cluster, a directory of YAML
       kbpf --manifests m.yaml --datapath=iptables     iptables only
       kbpf --manifests m.yaml --once                  write once and exit
     """
-    configure_logging(log_format, verbosity)
+    file = read_configuration(config) if config else None
+    loaded = load_options(options, file)
+    configure_logging(loaded.document.logging.format, loaded.document.logging.verbosity)
     if ctx.invoked_subcommand is not None:
         return
-    config = config_of(options)
-    if cleanup:
-        ctx.invoke(cleanup_command, cgroup_root=config.cgroup_root, bpffs_root=config.bpffs_root)
+    if write_config_to is not None:
+        _write_configuration(write_config_to, encode(loaded.document))
         return
-    serve(config, once=once)
+    for warning in loaded.warnings:
+        log.warning(warning)
+    if flags := ignored_flags(options):
+        log.warning(f"without effect: {', '.join(flags)}")
+    if cleanup:
+        ctx.invoke(cleanup_command, **{setting.parameter: options[setting.parameter] for setting in HOST})
+        return
+    if init_only:
+        prepare_node(loaded.config)
+        return
+    serve(loaded, once=once)
+
+
+def _write_configuration(path: Path, tree: dict[str, object]) -> None:
+    try:
+        path.write_text(yaml.safe_dump(tree))
+    except OSError as error:
+        raise UsageError(f"--write-config-to {path}: {error.strerror or error}") from error
+    click.echo(f"kbpf: wrote the configuration to {path}", err=True)
 
 
 def _group() -> click.Group:
     own = [
+        click.option(
+            "--write-config-to",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Write the configuration that would be used, defaults and flags included, and exit.",
+        ),
         click.option("--once", is_flag=True, help="Sync once, print the sync sentence and exit."),
+        click.option(
+            "--init-only",
+            is_flag=True,
+            help="Set what needs full privileges and outlives the process, and exit: a later kbpf can do with fewer.",
+        ),
         click.option("--cleanup", is_flag=True, help="Remove everything that is kbpf's and exit, like `kbpf cleanup`."),
     ]
     version = click.version_option(__version__, prog_name="kbpf")
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
-    command = apply([*RUNNING, *own, *LOGGING, version], kbpf)
+    command = apply([CONFIG, *RUNNING, *own, *LOGGING, version, *IGNORED], kbpf)
     return click.group(invoke_without_command=True, context_settings=settings)(command)
 
 
@@ -70,7 +120,7 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     try:
-        cli.main(arguments, prog_name="kbpf", standalone_mode=False)
+        cli.main(respelled(arguments), prog_name="kbpf", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -1,40 +1,32 @@
 """`kbpf probe`: what this kernel offers, which datapath would run, and why."""
 
-from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from kbpf.cli.options import BPFFS_ROOT, CGROUP_ROOT, IPTABLES_BACKEND, choice
+from kbpf.cli.options import HOST, apply, load_options
+from kbpf.cli.own_settings import DATAPATH
 from kbpf.clock import SystemClock
 from kbpf.composition import make_ebpf, make_iptables
-from kbpf.config import Config, DatapathWish, IptablesBackend
 from kbpf.datapath.interface import Answer, Support
 from kbpf.datapath.select import preferred
 
 COLOURS = {Answer.YES: "green", Answer.NO: "red", Answer.UNKNOWN: "yellow"}
 
 
-@click.command("probe")
-@CGROUP_ROOT
-@BPFFS_ROOT
-@IPTABLES_BACKEND
-@click.option("--datapath", type=choice(DatapathWish), default="auto", show_default=True, help="As for `kbpf`.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def probe_command(
-    cgroup_root: Path | None, bpffs_root: Path, iptables_backend: str, datapath: str, output: str
-) -> None:
+def probe(output: str, **options: Any) -> None:
     """Show what this kernel and host offer, feature by feature, and which datapath would run.
 
     Each answer is yes, no or "cannot tell", with the evidence. Nothing is changed; without root most answers are
     "cannot tell".
     """
-    config = Config(cgroup_root=cgroup_root, bpffs_root=bpffs_root, iptables_backend=IptablesBackend(iptables_backend))
+    config = load_options(options).config
     clock = SystemClock()
     supports = {"ebpf": make_ebpf(config, None, clock).probe(), "iptables": make_iptables(config, None, clock).probe()}
-    name, reason = preferred(datapath, True, supports["ebpf"])
+    name, reason = preferred(config.datapath.value, True, supports["ebpf"])
     if name == "iptables" and supports["iptables"].answer is Answer.NO:
         name, reason = "none", f"{supports['iptables'].reason}; {reason}"
     if output == "json":
@@ -67,3 +59,11 @@ def _show(supports: dict[str, Support], name: str, reason: str) -> None:
     console = Console()
     console.print(table)
     console.print(f"\nWould run: [bold]{name}[/] ({reason})", highlight=False)
+
+
+def _command() -> click.Command:
+    output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+    return click.command("probe")(apply([*HOST, DATAPATH, output], probe))
+
+
+probe_command = _command()

@@ -1,13 +1,12 @@
 """`kbpf render`: print what would be programmed, from manifests alone."""
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 import msgspec
 
-from kbpf.cli.options import MANIFESTS, TRAFFIC, apply, traffic_of
-from kbpf.config import Config
+from kbpf.cli.options import TRAFFIC, apply, load_options
+from kbpf.cli.own_settings import MANIFESTS
 from kbpf.datapath.ebpf import text
 from kbpf.datapath.iptables.ruleset import RestoreInput
 from kbpf.errors import UsageError
@@ -19,7 +18,7 @@ from kbpf.source.manifests import load_manifests
 RESTORE_COMMANDS = {Family.IPV4: "iptables-restore --noflush", Family.IPV6: "ip6tables-restore --noflush"}
 
 
-def render(manifests: tuple[str, ...], datapath: str, output: str, **options: Any) -> None:
+def render(datapath: str, output: str, **options: Any) -> None:
     """Print what would be programmed for this node, from manifests alone.
 
     It looks at no kernel and needs no root. For iptables that is the input of iptables-restore and ip6tables-restore;
@@ -30,10 +29,10 @@ def render(manifests: tuple[str, ...], datapath: str, output: str, **options: An
       kbpf render --manifests examples/ --datapath iptables
       kubectl get services,endpointslices,nodes -A -o yaml | kbpf render --manifests - --hostname-override node-1
     """
-    if not manifests:
+    config = load_options(options).config
+    if not config.manifests:
         raise UsageError("nothing to render: name manifests with --manifests PATH")
-    config = Config(**traffic_of(options))
-    events, problems = load_manifests(manifests, config.node_name)
+    events, problems = load_manifests(config.manifests, config.node_name)
     decided = decide(events, config.node_name)
     for problem in (*problems, *decided.problems):
         click.echo(f"kbpf: {problem}", err=True)
@@ -69,8 +68,7 @@ def _json(document: object) -> str:
 
 
 def _command() -> click.Command:
-    own: list[Callable[[Any], Any]] = [
-        MANIFESTS,
+    own = [
         click.option("--datapath", type=click.Choice(["iptables", "ebpf"]), default="iptables", show_default=True),
         click.option(
             "--format",
@@ -81,7 +79,7 @@ def _command() -> click.Command:
             help="restore: lines as iptables-restore reads them, or the rows of the maps; json: the same for machines.",
         ),
     ]
-    return click.command("render")(apply([*own, *TRAFFIC], render))
+    return click.command("render")(apply([MANIFESTS, *own, *TRAFFIC], render))
 
 
 render_command = _command()

@@ -1,15 +1,21 @@
 """The command line: help that teaches, one line for bad input, the exit codes of the contract."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from click.testing import CliRunner
 
 from kbpf.cli.main import cli, run
-from kbpf.cli.options import config_of
+from kbpf.cli.options import ignored_flags, load_options
+from kbpf.cli.spelling import respelled
 from kbpf.config import Config, ConntrackSettings
+from kbpf.configuration.loading import load
+from kbpf.configuration.reading import read_configuration
 from kbpf.datapath.ebpf.layout import ALL_MAPS, NUMBERED_MAPS
+from kbpf.model.address import Family
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WEB = """
@@ -25,6 +31,13 @@ addressType: IPv4
 ports: [{name: "", port: 8080}]
 endpoints: [{addresses: [10.42.1.5]}]
 """
+
+
+@pytest.fixture(autouse=True)
+def logging_of_its_own() -> Iterator[None]:
+    """A command configures the log for its process, on a standard error that is closed after the test."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -56,12 +69,18 @@ def test_every_subcommand_has_help(command: str, capsys: pytest.CaptureFixture[s
         (["--manifests", "x", "--iptables-sync-period=0s"], "--iptables-sync-period"),
         (["--manifests", "x", "--cluster-cidr=10.0.0.0"], "--cluster-cidr: '10.0.0.0'"),
         (["--manifests", "x", "--node-ip=localhost"], "--node-ip: 'localhost'"),
-        (["--manifests", "x", "--hostname-override="], "--hostname-override"),
+        (["--manifests", "x", "--hostname-override= "], "--hostname-override: the node name is empty"),
         (["--manifests", "x", "--healthz-bind-address=:0"], "--healthz-bind-address"),
         (["--manifests", "x", "--masquerade-all=perhaps"], "'perhaps' is not a valid boolean"),
         (["--manifests", "x", "--conntrack-min=-1"], "--conntrack-min: must not be negative"),
         (["--manifests", "x", "--conntrack-udp-timeout=-1s"], "--conntrack-udp-timeout: must not be negative"),
         (["--manifests", "x", "--conntrack-tcp-timeout-established=86400"], "such as 30s"),
+        (["--manifests", "x", "--iptables-min-sync-period=31s"], "--iptables-min-sync-period: must lie between"),
+        (["--manifests", "x", "--iptables-masquerade-bit=32"], "--iptables-masquerade-bit: 32 is not between 0 and 31"),
+        (["--manifests", "x", "--detect-local-mode=BridgeInterface"], "detectLocal.bridgeInterface: must not be empty"),
+        (["--manifests", "x", "--bpf-backend-entries=0"], "--bpf-backend-entries"),
+        (["--manifests", "x", "--proxy-mode=kernelspace"], "--proxy-mode: 'kernelspace' is not one of iptables"),
+        (["--config", "/nowhere"], "--config /nowhere: No such file"),
         (["--frobnicate"], "No such option"),
         (["serve"], "No such command 'serve'"),
         (["render"], "--manifests"),
@@ -83,7 +102,7 @@ def test_the_option_that_a_full_map_asks_to_raise_exists(capsys: pytest.CaptureF
 
 
 def config_for(*arguments: str) -> Config:
-    return config_of(cli.make_context("kbpf", ["--manifests", "x", *arguments]).params)
+    return load_options(cli.make_context("kbpf", ["--manifests", "x", *arguments]).params).config
 
 
 def test_the_conntrack_options_default_to_those_of_kube_proxy():
@@ -178,3 +197,55 @@ def test_probe_lists_every_feature_with_an_answer_and_names_the_datapath():
     bpffs = next(feature for feature in found["features"] if feature["name"] == "bpffs")
     assert bpffs["answer"] == "no"
     assert "/nowhere" in bpffs["reason"]
+
+
+FLAGS = [
+    line
+    for line in (Path(__file__).parents[1] / "data" / "kube-proxy-flags.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_that_scripts_give_kube_proxy_is_accepted(flag: str):
+    arguments = respelled([flag, "--pod-bridge-interface=cni0", "--pod-interface-name-prefix=veth"])
+    assert load_options(cli.make_context("kbpf", arguments).params)
+
+
+def test_flags_without_effect_are_named_in_one_line():
+    arguments = ["--ipvs-scheduler=rr", "--logtostderr", "--masquerade-all", "--feature-gates=A=true"]
+    assert ignored_flags(cli.make_context("kbpf", arguments).params) == (
+        "--feature-gates",
+        "--ipvs-scheduler",
+        "--logtostderr",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verbosity"),
+    [
+        ([], 0),
+        (["-v"], 1),
+        (["-vv"], 2),
+        (["-v=2"], 2),
+        (["-v", "3"], 3),
+        (["-v2"], 2),
+        (["--v=4"], 4),
+        (["--v", "4"], 4),
+        (["-v", "--once"], 1),
+    ],
+)
+def test_verbosity_may_be_spelled_as_kube_proxy_has_it(arguments: list[str], verbosity: int):
+    params = cli.make_context("kbpf", respelled(arguments)).params
+    assert load_options(params).document.logging.verbosity == verbosity
+
+
+def test_the_configuration_that_would_be_used_is_written_and_can_be_used(tmp_path: Path):
+    written = tmp_path / "written.yaml"
+    assert run(["--cluster-cidr=10.42.0.0/16", "--write-config-to", str(written)]) == 0
+    assert load(read_configuration(written)).config.cluster_cidrs == {Family.IPV4: "10.42.0.0/16"}
+
+
+def test_a_place_that_cannot_be_written_to_is_one_line(capsys: pytest.CaptureFixture[str]):
+    assert run(["--write-config-to", "/nowhere/config.yaml"]) == 2
+    assert "--write-config-to /nowhere/config.yaml: No such file" in capsys.readouterr().err

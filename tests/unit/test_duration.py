@@ -29,6 +29,8 @@ def test_other_spellings_are_refused_with_an_example(text: str):
         parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["30s", "1m30s", "500ms", "1h", "0s", "2h1s"])
+@pytest.mark.parametrize(
+    "text", ["30s", "1m30s", "500ms", "1h0m0s", "0s", "2h0m1s", "1.5s", "10µs", "250ns", "-1m0s", "1.5ms", "24h0m0.25s"]
+)
 def test_a_duration_is_written_as_it_is_read(text: str):
     assert format_duration(parse_duration(text)) == text

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kbpf.config import ConntrackSettings
-from kbpf.errors import HostError, UsageError
+from kbpf.errors import HostError
 from kbpf.host.fake import FakeSysctls
 from kbpf.host.sysctl import ConntrackTuning, Sysctl, allow_localnet, is_liberal, plan
 
@@ -151,11 +151,6 @@ def test_a_read_only_value_that_is_right_already_says_nothing():
     with capture_logs() as logs:
         ConntrackTuning(ConntrackSettings(max_per_core=65536), sysctls, 2).run()
     assert logs == []
-
-
-def test_negative_settings_name_their_option():
-    with pytest.raises(UsageError, match="--conntrack-udp-timeout-stream: must not be negative"):
-        ConntrackSettings(udp_timeout_stream_s=-1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""kbpf's own flags. In a configuration file they stand under `kbpf:`."""
+
+from kbpf.cli.kinds import MapEntries, choice
+from kbpf.cli.setting import Setting
+from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend
+from kbpf.datapath.ebpf.layout import ALL_MAPS, CONNECTIONS, LOCAL_ADDR, NUMBERED_MAPS
+
+SIZED_MAPS = tuple(spec for spec in ALL_MAPS if spec.name in NUMBERED_MAPS or spec in (LOCAL_ADDR, CONNECTIONS))
+
+NODE_IP = Setting(
+    "--node-ip", ("kbpf.nodeIP",), "This node's addresses.", metavar="IPS", default="from the Node object"
+)
+MANIFESTS = Setting(
+    "--manifests",
+    ("kbpf.manifests",),
+    "No API server: read Services, EndpointSlices and the Node from a file or directory of YAML/JSON "
+    "and watch it ('-' reads standard input once). Repeatable.",
+    metavar="PATH",
+    is_list=True,
+    splits=False,
+)
+DATAPATH = Setting(
+    "--datapath",
+    ("kbpf.datapath",),
+    "auto: eBPF where the probes and the self-test pass, iptables otherwise.",
+    choice(DatapathWish),
+)
+FALLBACK = Setting(
+    "--fallback",
+    ("kbpf.fallback",),
+    "What runs when eBPF is unavailable; none: exit with status 3 and the reason.",
+    choice(Fallback),
+)
+CGROUP_ROOT = Setting(
+    "--cgroup-root",
+    ("kbpf.cgroupRoot",),
+    "The cgroup below which sockets are balanced.",
+    metavar="PATH",
+    default="the cgroup2 mount",
+)
+BPFFS_ROOT = Setting(
+    "--bpffs-root",
+    ("kbpf.bpffsRoot",),
+    "Where programs, maps and links are pinned.",
+    metavar="PATH",
+    default=str(DEFAULT_BPFFS_ROOT),
+)
+IPTABLES_BACKEND = Setting(
+    "--iptables-backend",
+    ("kbpf.iptablesBackend",),
+    "Which iptables binaries to use; auto follows what the host already has rules in.",
+    choice(IptablesBackend),
+)
+MAP_ENTRIES = tuple(
+    Setting(
+        spec.size_flag,
+        (f"kbpf.mapEntries.{spec.name}",),
+        f"Room in the map '{spec.name}'.",
+        MapEntries(),
+        default=str(spec.max_entries),
+    )
+    for spec in SIZED_MAPS
+)

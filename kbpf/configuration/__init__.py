@@ -1,0 +1,1 @@
+"""The KubeProxyConfiguration: read from a file, overlaid with flags, checked, understood, and written out again."""
