@@ -36,6 +36,7 @@ class Caller:
         kind = socket.SOCK_STREAM if request.protocol == "tcp" else socket.SOCK_DGRAM
         self._socket = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, kind)
         self._socket.settimeout(request.timeout_s)
+        self._pending = b""
         self._target = ("::ffff:" + request.address if request.mapped else request.address, request.port)
         if request.source_address is not None or request.source_port is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -59,13 +60,15 @@ class Caller:
         self._socket.close()
 
     def _receive(self, words: bytes) -> tuple[bytes, tuple[str, int]]:
-        """The answer to these words; late answers to earlier ones are dropped."""
+        """The line that answers these words; late answers to earlier ones are dropped."""
         while True:
-            answer, origin = self._socket.recvfrom(DATAGRAM)
-            if not answer:
+            received, origin = self._socket.recvfrom(DATAGRAM)
+            if not received:
                 raise ConnectionResetError(errno.ECONNRESET, "closed without an answer")
-            if answer.endswith(words):
-                return answer, origin
+            *lines, self._pending = (self._pending + received).split(b"\n")
+            for line in lines:
+                if line.endswith(words.strip()):
+                    return line, origin
 
 
 def carry_out(request: Request) -> list[Answer]:
@@ -145,7 +148,7 @@ def _name(failure: OSError) -> str:
 
 
 def _words() -> bytes:
-    return str(time.monotonic_ns()).encode()
+    return f"{time.monotonic_ns()}\n".encode()
 
 
 def _read(reply: bytes, peer: Sequence[Any]) -> Answer:

@@ -1,6 +1,6 @@
 """The backends: one process that listens on many addresses in many namespaces and tells each caller about itself.
 
-An answer is `backend client-address client-port` and the caller's own words, over TCP and UDP. The child runs as
+An answer is `backend client-address client-port` and the caller's own words, a line for a line. The child runs as
 `python -m kbpf.demo.echo`: the first line of its input lists the listeners, its answer means that they all listen.
 """
 
@@ -91,27 +91,29 @@ class _Echo:
 
     def _accept(self, listening: socket.socket, name: str) -> None:
         connection, caller = listening.accept()
-        self._watch(connection, lambda: self._answer(connection, name, caller))
+        unfinished = bytearray()
+        self._watch(connection, lambda: self._answer(connection, name, caller, unfinished))
 
-    def _answer(self, connection: socket.socket, name: str, caller: tuple[str, int]) -> None:
-        words = b""
+    def _answer(self, connection: socket.socket, name: str, caller: tuple[str, int], unfinished: bytearray) -> None:
+        received = b""
         try:
-            words = connection.recv(DATAGRAM)
-            if words:
-                connection.sendall(_reply(name, caller, words))
+            received = connection.recv(DATAGRAM)
+            *lines, unfinished[:] = (bytes(unfinished) + received).split(b"\n")
+            for line in lines:
+                connection.sendall(_reply(name, caller, line))
         finally:
-            if not words:
+            if not received:
                 self._selector.unregister(connection)
                 connection.close()
 
     @staticmethod
     def _answer_datagram(listening: socket.socket, name: str) -> None:
-        words, caller = listening.recvfrom(DATAGRAM)
-        listening.sendto(_reply(name, caller, words), caller)
+        line, caller = listening.recvfrom(DATAGRAM)
+        listening.sendto(_reply(name, caller, line.rstrip(b"\n")), caller)
 
 
-def _reply(name: str, caller: tuple[str, int], words: bytes) -> bytes:
-    return f"{name} {caller[0]} {caller[1]} ".encode() + words
+def _reply(name: str, caller: tuple[str, int], line: bytes) -> bytes:
+    return f"{name} {caller[0]} {caller[1]} ".encode() + line + b"\n"
 
 
 def main() -> None:

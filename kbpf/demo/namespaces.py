@@ -35,7 +35,7 @@ class Namespace:
         """Make it, with loopback up. Sysctls are set before any device comes, so devices inherit the defaults."""
         ip_batch(f"netns add {self.name}")
         with self.entered():
-            for name, value in {**_QUIET_IPV6, **(sysctls or {})}.items():
+            for name, value in {**_SYSCTLS, **(sysctls or {})}.items():
                 Path("/proc/sys", *name.split(".")).write_text(str(value))
         self.ip("link set lo up")
 
@@ -58,8 +58,13 @@ class Namespace:
             os.close(home)
 
 
-# Duplicate address detection would hold every new IPv6 address back for a second.
-_QUIET_IPV6 = {f"net.ipv6.conf.{which}.accept_dad": 0 for which in ("all", "default")}
+_SYSCTLS = {
+    # Duplicate address detection would hold every new IPv6 address back for a second.
+    "net.ipv6.conf.all.accept_dad": 0,
+    "net.ipv6.conf.default.accept_dad": 0,
+    # A fast stream of connections would be out of source ports within half a minute.
+    "net.ipv4.tcp_tw_reuse": 1,
+}
 
 
 def ip_batch(*lines: str, namespace: str | None = None) -> None:

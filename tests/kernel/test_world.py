@@ -14,7 +14,7 @@ from kbpf.demo.remains import remains, remove
 from kbpf.errors import CommandFailed
 from tests.conftest import RUN
 from tests.kernel.traces import traces
-from tests.kernel.world import World, backends
+from tests.kernel.world import World, backends, eventually
 
 pytestmark = pytest.mark.root
 
@@ -100,6 +100,18 @@ def test_sessions_stay_open_until_their_backend_dies(world: World) -> None:
     assert [answer.source_port for answer in first] == [answer.source_port for answer in second]
     server.close()
     assert {answer.error for answer in sessions.ping()} <= {"ECONNRESET", "EPIPE"}
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_session_that_was_cut_off_goes_on_with_the_answers_to_new_questions(world: World, protocol: str) -> None:
+    world.serve(f"{NEAR}/{protocol}")
+    sessions = world.sessions("pod 10.42.1.100", f"{NEAR}/{protocol}", timeout_s=0.3)
+    in_node = ["nsenter", f"--net={world.node.namespace.path}", "iptables", "-t", "filter"]
+    subprocess.run([*in_node, "-A", "FORWARD", "-j", "DROP"], check=True)
+    assert [answer.error for answer in sessions.ping()] == ["timeout"]
+    subprocess.run([*in_node, "-F", "FORWARD"], check=True)
+    eventually(lambda: backends(sessions.ping()) == {NEAR})
+    assert backends(sessions.ping()) == {NEAR}
 
 
 def test_a_stream_goes_on_and_counts_its_failures(world: World) -> None:
