@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.parity.comparison import Comparison, Setting
+from tests.parity.comparison import Comparison
+from tests.parity.pair import Setting
 
 DEFAULT = (Setting("defaults"),)
 

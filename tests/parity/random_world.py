@@ -1,6 +1,7 @@
 """A random set of objects, and a random sequence of edits to it. The same seed gives the same, on every machine.
 
-`World.objects` is what there must be now; `edit` changes it. Who applies it to an API server finds out the difference.
+`World.objects` and `World.zone`, that of the node, are what there must be now; `edit` changes it. Who applies it to an
+API server finds out the difference.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,7 @@ class World:
         self.random = Random(seed)
         self.numbers = Numbers(self.random, seed % 2)
         self.objects: dict[Key, Tree] = {}
+        self.zone = "za"
         for _ in range(self.random.randint(3, 8)):
             self._add_service()
         if self.random.random() < 0.3:
@@ -40,6 +42,7 @@ class World:
             self._remove_endpoint,
             self._annotate,
             self._hand_over_label,
+            self._move_node,
         ]
         return ", ".join(self.random.choice(edits)() for _ in range(self.random.choice([1, 1, 2, 3])))
 
@@ -130,6 +133,10 @@ class World:
         metadata = service["metadata"] | {"annotations": {"note": str(self.random.random())}}
         self._keep(service | {"metadata": metadata})
         return f"annotated {metadata['name']}"
+
+    def _move_node(self) -> str:
+        self.zone = self.random.choice(["za", "zb", "zc", ""])
+        return f"the node is in zone {self.zone!r}"
 
     def _hand_over_label(self) -> str:
         """Give a Service to another proxy, or take it back."""

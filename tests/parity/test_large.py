@@ -3,8 +3,9 @@
 import pytest
 
 from tests.cluster.api import Tree
-from tests.parity.comparison import Comparison, Setting
+from tests.parity.comparison import Comparison
 from tests.parity.objects import endpoint, endpoint_slice, port, service
+from tests.parity.pair import Setting
 from tests.parity.rules import without_unused_chains
 
 pytestmark = [pytest.mark.root, pytest.mark.parity]

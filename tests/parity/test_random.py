@@ -3,6 +3,7 @@
 import pytest
 
 from tests.parity.comparison import Comparison
+from tests.parity.node import node_in_zone
 from tests.parity.random_world import World
 
 pytestmark = [pytest.mark.root, pytest.mark.parity]
@@ -16,6 +17,6 @@ def test_kbpf_writes_what_kube_proxy_writes(comparison: Comparison, seed: int) -
     world = World(seed)
     history = ["all objects"]
     for _ in range(EDITS + 1):
-        comparison.show(world.objects.values())
+        comparison.show(world.objects.values(), node_in_zone(world.zone))
         comparison.check("; ".join(history))
         history.append(world.edit())

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.parity.comparison import Comparison, Setting
+from tests.parity.comparison import Comparison
 from tests.parity.examples import EXAMPLES
+from tests.parity.pair import Setting
 from tests.parity.random_world import World
 
 pytestmark = [pytest.mark.root, pytest.mark.parity]
@@ -21,6 +22,7 @@ SETTINGS = (
     Setting("node ports on many", {"nodeport-addresses": "192.168.0.0/16,127.0.0.0/8,fd60::/64,::1/128"}),
     Setting("node ports nowhere", {"nodeport-addresses": "172.31.0.0/16,fd99::/64"}),
     Setting("primary node ports", {"nodeport-addresses": "primary"}),
+    Setting("legacy", backend="legacy"),
     Setting("liberal", sysctls={"net.netfilter.nf_conntrack_tcp_be_liberal": "1"}),
 )
 SEEDS = range(1000, 1010)
