@@ -37,7 +37,7 @@ test-kernel: setup ## real namespaces, sockets, programs and rules (root)
 	$(PYTEST) -m 'root and not parity' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-parity: setup cluster-tools ## kbpf's iptables rules against those of the real kube-proxy (root, minutes)
-	$(PYTEST) -m parity --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m parity tests/parity tests/cluster --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 bench: ## what a Service costs a connection, in ratios to the pod itself (root, minutes)
 	@scripts/setup.sh gcc libc6-dev

@@ -8,6 +8,7 @@ API server answered them, defaults and all.
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,6 +48,8 @@ class Comparison:
         self.control_plane = ControlPlane(folder)
         self.undo.callback(self.control_plane.stop)
         self.pairs: list[Pair] = []
+        self.compared: Counter[str] = Counter()
+        """How much: steps, and rule sets of one setting and family."""
         try:
             self.contents = Contents(self.control_plane.api)
             self.show([])
@@ -74,6 +77,7 @@ class Comparison:
         """Between the two of each pair, once they have settled; empty when they are equal."""
         for pair in self.pairs:
             pair.wait_for(self.step)
+        self.compared += Counter({"steps": 1, "rule sets": len(self.pairs) * len(FAMILIES)})
         return [line for pair in self.pairs for family in FAMILIES for line in self._settled(pair, family, view)]
 
     def change_places(self, objects: Iterable[Tree]) -> None:

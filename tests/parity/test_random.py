@@ -15,6 +15,7 @@ EDITS = 3
 @pytest.mark.parametrize("seed", range(SETS))
 def test_kbpf_writes_what_kube_proxy_writes(comparison: Comparison, seed: int) -> None:
     world = World(seed)
+    comparison.compared["random worlds"] += 1
     history = ["all objects"]
     for _ in range(EDITS + 1):
         comparison.show(world.objects.values(), node_in_zone(world.zone))

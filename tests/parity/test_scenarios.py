@@ -1,7 +1,7 @@
 """Every scenario with the real kube-proxy: its packets go where the scenario says, and its rules are kbpf's."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -9,6 +9,7 @@ from kbpf.model.flow import Flow, Verdict
 from tests.cluster.control_plane import ControlPlane
 from tests.conftest import RUN
 from tests.parity.comparison import Comparison, Different
+from tests.parity.conftest import IN_PACKETS
 from tests.parity.wanted import Wanted, load
 from tests.scenarios.harness.format import FlowStep, Open, Ping, Scenario
 from tests.scenarios.harness.held import rules
@@ -99,7 +100,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelEngine]:
 
 class TestPackets:
     @every_scenario
-    def test_kube_proxy_does_what_the_scenario_says(self, scenario: Scenario, engine: KernelEngine) -> None:
+    def test_kube_proxy_does_what_the_scenario_says(
+        self, scenario: Scenario, engine: KernelEngine, record_property: Callable[[str, object], None]
+    ) -> None:
         skip_what_is_not_for(engine.name, scenario)
         for sentence in play(scenario, engine):
             print(sentence)
+        record_property(IN_PACKETS, scenario.name)

@@ -39,6 +39,7 @@ def test_examples(comparison: Comparison, name: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_worlds(comparison: Comparison, seed: int) -> None:
     world = World(seed)
+    comparison.compared["random worlds"] += 1
     for _ in range(EDITS + 1):
         comparison.show(world.objects.values())
         comparison.check()
