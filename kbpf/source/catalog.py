@@ -8,10 +8,9 @@ file takes over.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kbpf.model.events import Event, Kind, NodeChanged, ServiceChanged, SliceChanged
-from kbpf.model.names import ServiceName, SliceName
-from kbpf.model.objects import EndpointSlice, Node, Service
-from kbpf.source.reading import Entry, FileName, Object, ObjectKey, Reading, Remark
+from kbpf.model.events import Event, Kind
+from kbpf.source.object_key import Object, ObjectKey, event_of
+from kbpf.source.reading import Entry, FileName, Reading, Remark
 
 
 class ManifestProblem(NamedTuple):
@@ -59,7 +58,7 @@ class Catalog:
             if now is not None:
                 self._delivered[key] = now
             if now != before:
-                events.append((_rank(key, now), key, _event(key, now)))
+                events.append((_rank(key, now), key, event_of(key, now)))
         self._touched.clear()
         return [event for _, _, event in sorted(events, key=lambda ranked: _sort_key(ranked[0], ranked[1]))]
 
@@ -116,14 +115,3 @@ def _rank(key: ObjectKey, now: Object | None) -> int:
 
 def _sort_key(rank: int, key: ObjectKey) -> tuple[int, str, str]:
     return rank, key.namespace, key.name
-
-
-def _event(key: ObjectKey, now: Object | None) -> Event:
-    if key.kind is Kind.NODE:
-        assert now is None or isinstance(now, Node)  # noqa: S101  (the key says so; for the type checker)
-        return NodeChanged(key.name, now)
-    if key.kind is Kind.SERVICE:
-        assert now is None or isinstance(now, Service)  # noqa: S101
-        return ServiceChanged(ServiceName(key.namespace, key.name), now)
-    assert now is None or isinstance(now, EndpointSlice)  # noqa: S101
-    return SliceChanged(SliceName(key.namespace, key.name), now)

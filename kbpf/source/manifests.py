@@ -15,8 +15,9 @@ from kbpf.errors import ManifestError
 from kbpf.model.events import Event
 from kbpf.source.catalog import Catalog, ManifestProblem
 from kbpf.source.files import BeingWritten, Signature, files_of, is_stream, read_file, signature
+from kbpf.source.object_key import printable
 from kbpf.source.reader import ManifestReader
-from kbpf.source.reading import FileName, printable
+from kbpf.source.reading import FileName
 
 PATIENCE_S = 5.0
 """How long a file may be kept open for writing before it is read as it is."""

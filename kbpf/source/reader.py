@@ -16,7 +16,8 @@ from kbpf.model.problem import shown
 from kbpf.source.chunks import yaml_chunks
 from kbpf.source.document import Document, SyntaxProblem
 from kbpf.source.json_documents import json_documents
-from kbpf.source.reading import Entry, Object, ObjectKey, Reading, Remark, printable
+from kbpf.source.object_key import Object, ObjectKey, printable
+from kbpf.source.reading import Entry, Reading, Remark
 from kbpf.source.yaml_documents import yaml_documents
 
 KINDS: dict[tuple[str, str], tuple[Kind, type[Object]]] = {

@@ -4,23 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kbpf.model.events import Kind
-from kbpf.model.objects import EndpointSlice, Node, Service
-from kbpf.model.problem import shown
-
-Object = Service | EndpointSlice | Node
-
-
-class ObjectKey(NamedTuple):
-    """`namespace` is empty for a Node."""
-
-    kind: Kind
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind.value} {printable(name)}"
+from kbpf.source.object_key import Object, ObjectKey, printable
 
 
 class FileName(NamedTuple):
@@ -54,8 +38,3 @@ class Reading:
     remarks: tuple[Remark, ...] = ()
     broken: frozenset[ObjectKey] = frozenset()
     is_partial: bool = False
-
-
-def printable(text: str) -> str:
-    """A name from outside as it stands in a log line: as it is, unless that would break the line."""
-    return text if text.isprintable() and len(text) <= 300 else shown(text)

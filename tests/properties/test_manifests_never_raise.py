@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from kbpf.model.events import Kind
 from kbpf.source.catalog import Catalog
+from kbpf.source.object_key import ObjectKey
 from kbpf.source.reader import ManifestReader
-from kbpf.source.reading import FileName, ObjectKey, Reading
+from kbpf.source.reading import FileName, Reading
 
 GOOD = b"""\
 apiVersion: v1

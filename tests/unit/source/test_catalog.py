@@ -3,7 +3,8 @@
 from kbpf.model.events import Event, Kind, NodeChanged, ServiceChanged, SliceChanged
 from kbpf.model.names import ServiceName, SliceName
 from kbpf.source.catalog import Catalog
-from kbpf.source.reading import Entry, FileName, Object, ObjectKey, Reading, Remark
+from kbpf.source.object_key import Object, ObjectKey
+from kbpf.source.reading import Entry, FileName, Reading, Remark
 from tests.builders import changed, endpoint_slice, gone, node, port, service
 
 A, B, C = FileName(0, "a.yaml"), FileName(0, "b.yaml"), FileName(1, "0.yaml")

@@ -8,8 +8,9 @@ import yaml
 from kbpf.model.events import Kind, SliceChanged
 from kbpf.model.names import ServiceName, SliceName
 from kbpf.source import reader as module
+from kbpf.source.object_key import ObjectKey
 from kbpf.source.reader import ManifestReader
-from kbpf.source.reading import ObjectKey, Reading
+from kbpf.source.reading import Reading
 from kbpf.tracking.trackers import Trackers
 
 SERVICE = """\
