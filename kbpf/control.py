@@ -1,7 +1,7 @@
 """The control loop: the one thread that owns trackers, table and datapath.
 
 Sources put events into its queue; it feeds them to the proxier, and syncs when the runner says so. A failed sync is one
-log line and a retry; nothing but `stop` ends the loop.
+log line and a retry; nothing but `stop` and the end of its source ends the loop.
 """
 
 import queue
@@ -12,7 +12,7 @@ import structlog
 from kbpf.datapath.interface import SyncReport
 from kbpf.errors import KbpfError, RulesLocked
 from kbpf.inspection import InspectionSchedule
-from kbpf.model.events import Event
+from kbpf.model.events import Event, SourceFailed
 from kbpf.observe.health import HealthTracker
 from kbpf.proxier import Proxier
 from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
@@ -37,10 +37,10 @@ class ControlLoop:
         self._health = health
         self._intervals = intervals
         self._datapath_name = ""
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | SourceFailed | None] = queue.SimpleQueue()
         self._is_stopping = False
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Event | SourceFailed) -> None:
         """Called by the threads of sources, in the order in which things happened."""
         self._events.put(event)
 
@@ -112,9 +112,11 @@ class ControlLoop:
         except queue.Empty:
             pass
 
-    def _take(self, event: Event | None) -> None:
+    def _take(self, event: Event | SourceFailed | None) -> None:
         if event is None:
             self._is_stopping = True
+        elif isinstance(event, SourceFailed):
+            raise event.error
         elif self._proxier.take(event):
             self._health.queued()
             self._runner.request()

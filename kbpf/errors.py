@@ -5,6 +5,9 @@ KbpfError
 ├── ManifestError            a manifest that cannot be read, with file and line
 ├── DatapathUnavailable      the wished datapath cannot run here, with the reason  exit code 3
 ├── NodeOwnedElsewhere       another service proxy owns this node                  exit code 4
+├── RestartNeeded            what was decided at the start no longer holds; whoever runs us starts us anew
+├── ApiFailure               the API server refused, broke off or is away; asked again later
+│   └── ApiSilent            it is there, but nothing more came
 ├── HostError                conntrack, a sysctl or the addresses of this node: could not be read or written
 └── DatapathError            a write to the kernel failed; the sync is retried
     ├── CommandFailed        a child process failed: command, exit status, its own words
@@ -35,6 +38,22 @@ class DatapathUnavailable(KbpfError):
 
 class NodeOwnedElsewhere(KbpfError):
     exit_code = 4
+
+
+class RestartNeeded(KbpfError):
+    pass
+
+
+class ApiFailure(KbpfError):
+    """`status` is the HTTP status where there was one; `retry_after_s` is what the server asked for."""
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float = 0.0) -> None:
+        self.status, self.retry_after_s = status, retry_after_s
+        super().__init__(message)
+
+
+class ApiSilent(ApiFailure):
+    pass
 
 
 class HostError(KbpfError):

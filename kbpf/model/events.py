@@ -7,6 +7,7 @@ nothing is written to the kernel.
 from dataclasses import dataclass
 from enum import Enum
 
+from kbpf.errors import KbpfError
 from kbpf.model.names import ServiceName, SliceName
 from kbpf.model.objects import EndpointSlice, Node, Service
 
@@ -38,6 +39,13 @@ class NodeChanged:
 @dataclass(frozen=True, slots=True)
 class Synced:
     kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFailed:
+    """The source cannot go on, or what it said at the start no longer holds: the daemon ends with this error."""
+
+    error: KbpfError
 
 
 Event = ServiceChanged | SliceChanged | NodeChanged | Synced

@@ -6,9 +6,9 @@ A source runs in a thread of its own and only decodes and delivers; the control 
 from collections.abc import Callable
 from typing import Protocol
 
-from kbpf.model.events import Event
+from kbpf.model.events import Event, SourceFailed
 
-Emit = Callable[[Event], None]
+Emit = Callable[[Event | SourceFailed], None]
 """Called from the source's thread, one event at a time, in order; usually the `put` of a queue. It must not raise."""
 
 

@@ -5,11 +5,11 @@ from structlog.testing import capture_logs
 
 from kbpf.clock import FakeClock
 from kbpf.control import ControlLoop
-from kbpf.errors import KbpfError, MapError, RulesLocked
+from kbpf.errors import KbpfError, MapError, RestartNeeded, RulesLocked
 from kbpf.host.fake import FakeConntrack
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
-from kbpf.model.events import Kind, Synced
+from kbpf.model.events import Kind, SourceFailed, Synced
 from kbpf.observe.health import HealthTracker
 from kbpf.proxier import Proxier
 from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
@@ -81,6 +81,15 @@ def test_a_failed_sync_is_one_line_and_a_retry():
     assert logs == [{"event": "sync failed, trying again in 30 s: slots: no room", "log_level": "error"}]
     assert rig.runner.seconds_until_due() == 30
     assert rig.health.snapshot().last_updated is None
+
+
+def test_a_source_that_cannot_go_on_ends_the_loop_with_its_error():
+    rig = Rig()
+    rig.lists_complete()
+    rig.loop.put(SourceFailed(RestartNeeded("Node n1 was deleted")))
+    with pytest.raises(RestartNeeded, match="Node n1 was deleted"):
+        rig.loop.run()
+    assert rig.datapath.syncs == []
 
 
 def test_a_defect_of_ours_does_not_end_the_loop():
