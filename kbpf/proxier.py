@@ -49,13 +49,19 @@ class Proxier:
         datapath: Callable[[Node | None], Datapath],
         udp_cleanup: UdpCleanup,
         publish: Callable[[Status], None],
+        *,
+        expects_node: bool = False,
     ) -> None:
-        """`datapath` is called once, at the first sync: its settings depend on the Node, which arrives as an event."""
+        """`datapath` is called once, at the first sync: its settings depend on the Node, which arrives as an event.
+
+        `expects_node`: the source knows all Nodes, so that one which it does not know is none of the cluster.
+        """
         self._node_name = node_name
         self._trackers = trackers
         self._make_datapath = datapath
         self._udp_cleanup = udp_cleanup
         self._publish = publish
+        self._expects_node = expects_node
         self._datapath: Datapath | None = None
         self._table = ServiceTable()
         self._node: Node | None = None
@@ -93,8 +99,8 @@ class Proxier:
 
     @property
     def node_is_eligible(self) -> bool:
-        """May load balancers use this node? Without a Node object nothing speaks against it."""
-        return self._node is None or is_eligible(self._node)
+        """May load balancers use this node?"""
+        return is_eligible(self._node) if self._node else not self._expects_node
 
     @property
     def is_ready(self) -> bool:

@@ -18,15 +18,17 @@ from kbpf.config import Config
 from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
 from kbpf.control import ControlLoop
-from kbpf.errors import HostError, KbpfError, UsageError
+from kbpf.errors import HostError, KbpfError
 from kbpf.host.conntrack import KernelConntrack
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
+from kbpf.model.detector import DetectLocalMode
 from kbpf.observe.health import HealthTracker
 from kbpf.observe.http import HealthServer
 from kbpf.proxier import Proxier
 from kbpf.runner import BoundedFrequencyRunner
+from kbpf.source.interface import Source
 from kbpf.source.watch import ManifestSource
 from kbpf.tracking.trackers import Trackers
 
@@ -44,16 +46,14 @@ class Background(Protocol):
 def serve(loaded: Loaded, *, once: bool) -> None:
     """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails."""
     config = loaded.config
-    if not config.manifests:
-        raise UsageError("nothing to serve: name manifests with --manifests PATH")
     clock = SystemClock()
+    source = _make_source(config, clock)
     datapath_name = choose_datapath(config, clock)
     health = HealthTracker(clock, timeout_s=2 * config.sync_period_s)
     runner = BoundedFrequencyRunner(intervals(config, datapath_name), clock)
     proxier = _make_proxier(config, datapath_name, clock)
     inspections = InspectionSchedule(config.sync_period_s, clock)
     loop = ControlLoop(proxier, runner, inspections, health, lambda name: intervals(config, name))
-    source = ManifestSource(config.manifests, config.node_name)
     _stop_on_signals(loop)
     source.start(loop.put)
     try:
@@ -65,6 +65,21 @@ def serve(loaded: Loaded, *, once: bool) -> None:
         source.stop()
 
 
+def _make_source(config: Config, clock: Clock) -> Source:
+    """Raises UsageError when there is no way to the API server, before anything of this node is touched."""
+    if config.manifests:
+        return ManifestSource(config.manifests, config.node_name)
+    # Only now: the kubernetes client takes half a second and 15 MB.
+    from kbpf.source.api.access import Access
+    from kbpf.source.api.http import HttpTransport
+    from kbpf.source.api.source import ApiSource
+
+    access = Access(config.kubeconfig, config.master, clock)
+    url = access.read().url
+    needs_pod_ranges = config.detect_local_mode is DetectLocalMode.NODE_CIDR
+    return ApiSource(HttpTransport(access), url, config.node_name, clock, needs_pod_ranges=needs_pod_ranges)
+
+
 def _make_proxier(config: Config, datapath_name: str, clock: Clock) -> Proxier:
     tuning = ConntrackTuning(config.conntrack, KernelSysctls())
     tuning.run()
@@ -74,6 +89,7 @@ def _make_proxier(config: Config, datapath_name: str, clock: Clock) -> Proxier:
         lambda own: make_datapath(datapath_name, config, own, clock),
         UdpCleanup(KernelConntrack(), clock),
         lambda status: _tune_late(tuning),
+        expects_node=not config.manifests,
     )
 
 

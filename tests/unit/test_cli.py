@@ -63,7 +63,8 @@ def test_every_subcommand_has_help(command: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "--manifests"),
+        ([], "--kubeconfig FILE, or manifests with --manifests PATH"),
+        (["--kubeconfig", "/nonexistent/file"], "--kubeconfig /nonexistent/file: No such file or directory"),
         (["--manifests", "x", "--datapath=xdp"], "'xdp' is not one of"),
         (["--manifests", "x", "--iptables-sync-period=30"], "such as 30s"),
         (["--manifests", "x", "--iptables-sync-period=0s"], "--iptables-sync-period"),

@@ -262,3 +262,18 @@ def test_a_service_that_comes_with_a_failed_sync_and_goes_before_the_next_leaves
     rig.proxier.take(gone(service()))
     rig.proxier.sync()
     assert rig.datapath.held == {}
+
+
+def test_a_node_that_the_api_does_not_know_is_not_eligible_and_with_manifests_nothing_speaks_against_it():
+    assert Rig().proxier.node_is_eligible
+    proxier = Proxier(
+        NODE_NAME,
+        Trackers(NODE_NAME),
+        lambda own: RecordingDatapath(),
+        UdpCleanup(FakeConntrack(), FakeClock()),
+        lambda status: None,
+        expects_node=True,
+    )
+    assert not proxier.node_is_eligible
+    proxier.take(changed(node()))
+    assert proxier.node_is_eligible
