@@ -82,7 +82,7 @@ static __always_inline bool read_frontend(struct frontend_key *key, struct front
  * REASON_CHOSEN: a frontend to balance. REASON_PORT_CLOSED: a node port, on an
  * address where node ports are not open. Anything else: why it is left alone.
  */
-static __always_inline enum reason find_frontend(const struct frontend_key *to,
+static __always_inline enum reason find_frontend(struct frontend_key *to,
 						 struct frontend_value *frontend, int *local)
 {
 	struct frontend_key node_port = {.port = to->port, .protocol = to->protocol};

@@ -32,6 +32,16 @@ BPF_TABLE_PINNED("hash", struct local_addr_key, struct local_addr_value, local_a
 		 LOCAL_ADDR_ENTRIES, PINNED("local_addr"), BPF_F_NO_PREALLOC);
 BPF_TABLE_PINNED("array", __u32, struct config_value, config, CONFIG_ENTRIES, PINNED("config"), 0);
 BPF_TABLE_PINNED("percpu_array", __u32, __u64, stats, STATS_ENTRIES, PINNED("stats"), 0);
+BPF_TABLE_PINNED("percpu_array", __u32, __u64, packet_stats, PACKET_STATS_ENTRIES,
+		 PINNED("packet_stats"), 0);
+BPF_TABLE_PINNED("lru_hash", struct flow_key, struct flow_value, flows, FLOWS_ENTRIES,
+		 PINNED("flows"), 0);
+BPF_TABLE_PINNED("lru_hash", struct fragment_key, struct fragment_value, fragments,
+		 FRAGMENTS_ENTRIES, PINNED("fragments"), 0);
+BPF_TABLE_PINNED("lpm_trie", struct source_range_key, struct source_range_value, source_ranges,
+		 SOURCE_RANGES_ENTRIES, PINNED("source_ranges"), BPF_F_NO_PREALLOC);
+BPF_TABLE_PINNED("lru_hash", struct wanted_key, struct wanted_value, wanted, WANTED_ENTRIES,
+		 PINNED("wanted"), 0);
 
 /* BCC's BPF_SK_STORAGE, but pinned: records must survive a change of programs. */
 struct sock_table_t {

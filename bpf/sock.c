@@ -51,7 +51,7 @@ static __always_inline void describe(struct bpf_sock_addr *ctx,
 }
 
 /* REASON_CHOSEN: a frontend to balance; anything else: how the call is left. */
-static __always_inline enum reason find(struct bpf_sock_addr *ctx, const struct frontend_key *to,
+static __always_inline enum reason find(struct bpf_sock_addr *ctx, struct frontend_key *to,
 					struct frontend_value *frontend, int *local)
 {
 	enum reason reason = find_frontend(to, frontend, local);

@@ -43,6 +43,7 @@ enum verdict {
 enum frontend_flag {
 	FRONTEND_DEFER_SOCKETS = 1,
 	FRONTEND_DEFER_PACKETS = 2,
+	FRONTEND_SOURCE_RANGES = 4, /* packets only from sources that are in "source_ranges" */
 };
 
 enum defer_reason {
@@ -62,7 +63,7 @@ enum local_flag {
 	LOCAL_PRIMARY = 4, /* the address by which the cluster knows this node */
 };
 
-/* How a call left a hook; the index into the map "stats". */
+/* How a call left a hook or a packet its program; the index into "stats" and "packet_stats". */
 enum reason {
 	REASON_OTHER_PROTOCOL = 0,
 	REASON_NOT_A_FRONTEND = 1,
@@ -82,7 +83,40 @@ enum reason {
 	REASON_NOT_REVERSED = 15,
 	REASON_PORT_CLOSED = 16,
 	REASON_DROPPED = 17,
-	REASON_COUNT = 18,
+	REASON_SOURCE_RANGE = 18,
+	REASON_NO_FLOW = 19,
+	REASON_NO_MASQUERADE = 20,
+	REASON_NO_PORT = 21,
+	REASON_ERROR_TRANSLATED = 22,
+	REASON_HALF_TRANSLATED = 23,
+	REASON_COUNT = 24,
+};
+
+/* What user space knows of the node and has put in force. */
+enum config_flag {
+	CONFIG_MASQUERADES = 1, /* marked packets leave with an address of the node */
+	CONFIG_DETECTS_PODS4 = 2, /* clients of ClusterIPs that are no pods are masqueraded */
+	CONFIG_DETECTS_PODS6 = 4,
+};
+
+enum flow_direction {
+	FLOW_FROM_CLIENT = 0,
+	FLOW_FROM_BACKEND = 1,
+	FLOW_ANSWERS = 2, /* the backend alone: somebody masqueraded talks to it, so it answers to
+			     this node */
+};
+
+/* Packets of one direction, as far as they were seen. */
+enum flow_seen {
+	SEEN_PACKET = 1,
+	SEEN_SYN = 2,
+	SEEN_FIN = 4,
+	SEEN_RESET = 8,
+};
+
+enum flow_flag {
+	FLOW_MASQUERADE = 1,
+	FLOW_ANSWERED = 2, /* the kernel knows the flow by now and needs no mark any more */
 };
 
 struct address {
@@ -235,6 +269,79 @@ struct config_value {
 	__u64 host_netns_cookie; /* 0: unknown, the kernel's first namespace then */
 	__u32 next_service_id; /* user space's own: ids are never given twice, 0 is none */
 	__u32 next_backend_id;
+	struct address node_address4; /* zero: unknown */
+	struct address node_address6;
+	__u32 flags;
+	__u32 masquerade_mark;
+	__u32 udp_timeout_s;
+	__u32 udp_stream_timeout_s;
+};
+
+/*
+ * A flow between an outside client and a frontend has two rows, one for each
+ * direction, with what the client sees and what the backend sees; each row can
+ * make the other. The backend sees the client under translated_port, another one
+ * than client_port only when that is taken: two frontends may lead to one
+ * backend, and one client may use one port for both.
+ */
+struct flow_key {
+	struct address source;
+	struct address destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 protocol;
+	__u8 direction;
+	__u8 pad[2];
+};
+
+struct flow_value {
+	struct address frontend_address;
+	struct address backend_address;
+	__be16 frontend_port;
+	__be16 backend_port;
+	__be16 client_port;
+	__be16 translated_port;
+	__u32 service_id;
+	__u32 backend_id; /* 0: a refusal */
+	__u32 last_seen_s; /* CLOCK_MONOTONIC */
+	__u8 seen;
+	__u8 flags;
+	__u8 view;
+	__u8 pad;
+};
+
+/* The ports of a datagram's first fragment, for the others. */
+struct fragment_key {
+	struct address source;
+	struct address destination;
+	__u32 id;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+struct fragment_value {
+	__be16 source_port;
+	__be16 destination_port;
+};
+
+/* Service 0: the ranges of pods. The prefix length counts the service's 32 bits. */
+struct source_range_key {
+	__u32 prefix_length;
+	__u32 service_id;
+	struct address address;
+};
+
+struct source_range_value {
+	__u32 service_id;
+};
+
+/* Services with ClusterIP clients outside, who are masqueraded. */
+struct wanted_key {
+	__u32 id;
+};
+
+struct wanted_value {
+	__u32 last_seen_s;
 };
 
 #endif

@@ -1,16 +1,18 @@
-"""The cgroup hooks of `bpf/sock.c`: program names there, and the kernel's numbers for them.
+"""The programs of `bpf/sock.c` and `bpf/tc.c`: their names there, and the kernel's numbers for them.
 
-`loader` loads one program for each, `links` attaches it, `probe` asks the kernel for it.
+`loader` loads each, `links` attaches the cgroup hooks and `devices` the packet programs, `probe` asks the kernel for
+them.
 """
 
 from typing import NamedTuple
 
+PROGRAM_SCHED_CLS = 3
 PROGRAM_CGROUP_SOCK = 9
 PROGRAM_CGROUP_SOCK_ADDR = 18
 
 
 class Hook(NamedTuple):
-    """The name is the C function, the pin of its program and the pin of its link."""
+    """The name is the C function and the pin of its program; of a cgroup hook also the pin of its link."""
 
     name: str
     program_type: int
@@ -28,3 +30,13 @@ HOOKS: tuple[Hook, ...] = (
     Hook("getpeername6", PROGRAM_CGROUP_SOCK_ADDR, 30),
     Hook("sock_release", PROGRAM_CGROUP_SOCK, 34),
 )
+
+# What TCX links say; a program for either device end loads without.
+TCX_INGRESS, TCX_EGRESS = 46, 47
+PACKET_PROGRAMS: tuple[Hook, ...] = (
+    Hook("tc_ingress", PROGRAM_SCHED_CLS, 0),
+    Hook("tc_egress", PROGRAM_SCHED_CLS, 0),
+    Hook("tc_ingress_raw", PROGRAM_SCHED_CLS, 0),
+    Hook("tc_egress_raw", PROGRAM_SCHED_CLS, 0),
+)
+"""For devices with an Ethernet header, and `raw` for those without one: tunnels, WireGuard."""

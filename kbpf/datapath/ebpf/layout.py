@@ -45,6 +45,7 @@ class FrontendFlag(IntFlag):
 
     DEFER_SOCKETS = 1
     DEFER_PACKETS = 2
+    SOURCE_RANGES = 4
 
 
 class DeferReason(IntEnum):
@@ -67,7 +68,7 @@ class LocalFlag(IntFlag):
 
 
 class Reason(IntEnum):
-    """How a call left a hook: the index of its counter in the map "stats"."""
+    """How a call left a hook or a packet its program: the index of a counter in "stats" and "packet_stats"."""
 
     OTHER_PROTOCOL = 0
     NOT_A_FRONTEND = 1
@@ -87,6 +88,40 @@ class Reason(IntEnum):
     NOT_REVERSED = 15
     PORT_CLOSED = 16
     DROPPED = 17
+    SOURCE_RANGE = 18
+    NO_FLOW = 19
+    NO_MASQUERADE = 20
+    NO_PORT = 21
+    ERROR_TRANSLATED = 22
+    HALF_TRANSLATED = 23
+
+
+class ConfigFlag(IntFlag):
+    """What user space knows of the node and has put in force."""
+
+    MASQUERADES = 1
+    DETECTS_PODS4 = 2
+    DETECTS_PODS6 = 4
+
+
+class FlowDirection(IntEnum):
+    FROM_CLIENT = 0
+    FROM_BACKEND = 1
+    ANSWERS = 2
+
+
+class FlowSeen(IntFlag):
+    """Packets of one direction, as far as they were seen."""
+
+    PACKET = 1
+    SYN = 2
+    FIN = 4
+    RESET = 8
+
+
+class FlowFlag(IntFlag):
+    MASQUERADE = 1
+    ANSWERED = 2
 
 
 # The address in the key of a NodePort frontend: the families must not meet there, they have services of their own.
@@ -246,6 +281,72 @@ class ConfigValue(NamedTuple):
     host_netns_cookie: int
     next_service_id: int
     next_backend_id: int
+    node_address4: bytes = bytes(16)
+    node_address6: bytes = bytes(16)
+    flags: int = 0
+    masquerade_mark: int = 0
+    udp_timeout_s: int = 0
+    udp_stream_timeout_s: int = 0
+
+
+class FlowKey(NamedTuple):
+    source: bytes
+    destination: bytes
+    source_port: int
+    destination_port: int
+    protocol: int
+    direction: int
+
+
+class FlowValue(NamedTuple):
+    """One direction of a flow between an outside client and a frontend; backend id 0: a refusal."""
+
+    frontend_address: bytes
+    backend_address: bytes
+    frontend_port: int
+    backend_port: int
+    client_port: int
+    translated_port: int
+    service_id: int
+    backend_id: int
+    last_seen_s: int
+    seen: int
+    flags: int
+    view: int
+
+
+class FragmentKey(NamedTuple):
+    source: bytes
+    destination: bytes
+    id: int
+    protocol: int
+
+
+class FragmentValue(NamedTuple):
+    source_port: int
+    destination_port: int
+
+
+class SourceRangeKey(NamedTuple):
+    """Service 0: the ranges of pods. The prefix length counts the service's 32 bits."""
+
+    prefix_length: int
+    service_id: int
+    address: bytes
+
+
+class SourceRangeValue(NamedTuple):
+    service_id: int
+
+
+class WantedKey(NamedTuple):
+    id: int
+
+
+class WantedValue(NamedTuple):
+    """When somebody outside last began a flow to a ClusterIP of the service, to be masqueraded."""
+
+    last_seen_s: int
 
 
 class Counter(NamedTuple):
@@ -345,10 +446,55 @@ CONFIG = MapSpec(
     "config",
     MapType.ARRAY,
     _INDEX,
-    Layout("config_value", ConfigValue, "host_netns_cookie:Q next_service_id:I next_backend_id:I"),
+    Layout(
+        "config_value",
+        ConfigValue,
+        "host_netns_cookie:Q next_service_id:I next_backend_id:I node_address4:16s node_address6:16s flags:I"
+        " masquerade_mark:I udp_timeout_s:I udp_stream_timeout_s:I",
+    ),
     1,
 )
-STATS = MapSpec("stats", MapType.PERCPU_ARRAY, _INDEX, Layout("u64", Counter, "total:Q"), len(Reason))
+_COUNTER: Layout[Counter] = Layout("u64", Counter, "total:Q")
+STATS = MapSpec("stats", MapType.PERCPU_ARRAY, _INDEX, _COUNTER, len(Reason))
+PACKET_STATS = MapSpec("packet_stats", MapType.PERCPU_ARRAY, _INDEX, _COUNTER, len(Reason))
+FLOWS = MapSpec(
+    "flows",
+    MapType.LRU_HASH,
+    Layout(
+        "flow_key",
+        FlowKey,
+        "source:16s destination:16s source_port:H destination_port:H protocol:B direction:B pad:2x",
+    ),
+    Layout(
+        "flow_value",
+        FlowValue,
+        "frontend_address:16s backend_address:16s frontend_port:H backend_port:H client_port:H translated_port:H"
+        " service_id:I backend_id:I last_seen_s:I seen:B flags:B view:B pad:x",
+    ),
+    131072,
+)
+FRAGMENTS = MapSpec(
+    "fragments",
+    MapType.LRU_HASH,
+    Layout("fragment_key", FragmentKey, "source:16s destination:16s id:I protocol:B pad:3x"),
+    Layout("fragment_value", FragmentValue, "source_port:H destination_port:H"),
+    8192,
+)
+SOURCE_RANGES = MapSpec(
+    "source_ranges",
+    MapType.LPM_TRIE,
+    Layout("source_range_key", SourceRangeKey, "prefix_length:I service_id:I address:16s"),
+    Layout("source_range_value", SourceRangeValue, "service_id:I"),
+    16384,
+    BPF_F_NO_PREALLOC,
+)
+WANTED = MapSpec(
+    "wanted",
+    MapType.LRU_HASH,
+    Layout("wanted_key", WantedKey, "id:I"),
+    Layout("wanted_value", WantedValue, "last_seen_s:I"),
+    1024,
+)
 
 # Any: the maps have different rows, and who walks over all of them looks at names and sizes only.
 ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
@@ -364,6 +510,11 @@ ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
     LOCAL_ADDR,
     CONFIG,
     STATS,
+    PACKET_STATS,
+    FLOWS,
+    FRAGMENTS,
+    SOURCE_RANGES,
+    WANTED,
 )
 
 # Rows that name services, backends and generations by number mean nothing without the others.

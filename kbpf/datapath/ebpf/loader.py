@@ -14,7 +14,6 @@ import structlog
 
 from kbpf.datapath.ebpf import libbpf, maps
 from kbpf.datapath.ebpf.child import Reply, ask
-from kbpf.datapath.ebpf.hooks import HOOKS
 from kbpf.datapath.ebpf.layout import NUMBERED_MAPS
 from kbpf.datapath.ebpf.links import closing
 from kbpf.datapath.ebpf.packing import MapSpec
@@ -69,7 +68,7 @@ def is_loaded(pins: Pins, build: Build) -> bool:
         return False
     map_ids = {info.id for spec in build.maps if (info := _map_info(pins.map(spec.name)))}
     folder = pins.program_folder(build.hash)
-    programs = [_program_info(folder / hook.name) for hook in HOOKS]
+    programs = [_program_info(folder / program.name) for program in build.programs]
     return all(program is not None and map_ids.issuperset(program.map_ids) for program in programs)
 
 
@@ -80,11 +79,10 @@ def find_bcc(interpreters: tuple[str, ...] = INTERPRETERS) -> Bcc:
 
 def _load(build: Build, folder: Path, interpreters: tuple[str, ...]) -> Bcc:
     question = {
-        "source": build.text,
-        "flags": list(build.flags),
+        "units": build.units,
+        "flags": build.flags,
         "kernel": str(bpf_folder() / "kernel"),
         "folder": str(folder),
-        "programs": [list(hook) for hook in HOOKS],
     }
     bcc, reply = _first_with_bcc(question, interpreters)
     if "error" in reply.answer:

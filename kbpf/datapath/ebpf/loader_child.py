@@ -38,14 +38,15 @@ def load(bcc: Any, question: dict[str, Any]) -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     os.environ["BCC_KERNEL_SOURCE"] = question["kernel"]
-    module = bcc.BPF(text=question["source"], cflags=question["flags"])
     libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
     folder = Path(question["folder"])
     folder.mkdir(mode=0o700)
-    for name, program_type, attach_type in question["programs"]:
-        program = module.load_func(name, program_type, None, attach_type)
-        if libbpf.bpf_obj_pin(program.fd, os.fsencode(folder / name)) < 0:
-            raise OSError(ctypes.get_errno(), f"cannot pin {name}")
+    for text, programs in question["units"]:
+        module = bcc.BPF(text=text, cflags=question["flags"])
+        for name, program_type, attach_type in programs:
+            program = module.load_func(name, program_type, None, attach_type)
+            if libbpf.bpf_obj_pin(program.fd, os.fsencode(folder / name)) < 0:
+                raise OSError(ctypes.get_errno(), f"cannot pin {name}")
 
 
 def answer(question: dict[str, Any]) -> dict[str, str]:
@@ -53,7 +54,7 @@ def answer(question: dict[str, Any]) -> dict[str, str]:
         bcc = import_bcc()
     except NoBcc as error:
         return {"no_bcc": str(error)}
-    if "source" in question:
+    if "units" in question:
         try:
             load(bcc, question)
         except Exception as error:  # BCC raises bare Exception; the parent has the words of the compiler

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from kbpf.datapath.ebpf import layout, libbpf
-from kbpf.datapath.ebpf.packing import MapSpec
+from kbpf.datapath.ebpf.packing import MapSpec, MapType
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.errors import MapError, MapFull
 
@@ -115,7 +115,7 @@ class BpfMap(Generic[Key, Value]):
 
 
 class Counters(BpfMap[layout.IndexKey, layout.Counter]):
-    """The per-CPU counters of the map "stats", summed."""
+    """The per-CPU counters of "stats" or "packet_stats", summed."""
 
     def read(self) -> dict[layout.Reason, int]:
         cpus = libbpf.possible_cpus()
@@ -128,7 +128,7 @@ class Counters(BpfMap[layout.IndexKey, layout.Counter]):
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """Every map that user space reads or writes; a socket's records are the programs' own."""
+    """Every map that user space reads or writes; a socket's records and fragments are the programs' own."""
 
     frontends: BpfMap[layout.FrontendKey, layout.FrontendValue]
     services: BpfMap[layout.ServiceKey, layout.ServiceValue]
@@ -140,7 +140,11 @@ class Maps:
     udp_conn: BpfMap[layout.UdpConnKey, layout.UdpConnValue]
     local_addr: BpfMap[layout.LocalAddrKey, layout.LocalAddrValue]
     config: BpfMap[layout.IndexKey, layout.ConfigValue]
+    flows: BpfMap[layout.FlowKey, layout.FlowValue]
+    source_ranges: BpfMap[layout.SourceRangeKey, layout.SourceRangeValue]
+    wanted: BpfMap[layout.WantedKey, layout.WantedValue]
     stats: Counters
+    packet_stats: Counters
 
     @classmethod
     def open(cls, pins: Pins, sizes: Mapping[str, int]) -> Self:
@@ -149,7 +153,7 @@ class Maps:
         try:
             for spec in layout.specs(sizes):
                 if spec.name in cls.__slots__:
-                    kind = Counters if spec.name == "stats" else BpfMap
+                    kind = Counters if spec.type is MapType.PERCPU_ARRAY else BpfMap
                     opened[spec.name] = kind.open(spec, pins.map(spec.name))
             return cls(**opened)
         except MapError:

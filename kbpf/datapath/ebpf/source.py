@@ -1,4 +1,4 @@
-"""What the programs are made from: one C text, the definitions it is compiled with, and the hash of both.
+"""What the programs are made from: C texts, the definitions they are compiled with, and the hash of all.
 
 BCC rewrites map operations in its main file only, so the project's own headers are put in their places here, with #line
 directives: the compiler's messages name the real files. The hash names a build; equal hash, equal programs.
@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.hooks import HOOKS, PACKET_PROGRAMS, Hook
 from kbpf.datapath.ebpf.layout import specs
 from kbpf.datapath.ebpf.packing import MapSpec
 from kbpf.datapath.ebpf.pins import Pins
@@ -29,21 +29,38 @@ def bpf_folder() -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / "bpf"
 
 
+class Unit(NamedTuple):
+    """One text, compiled by itself, and the programs in it. Units share the maps."""
+
+    text: str
+    programs: tuple[Hook, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
     """A set of programs to be: the same for the same code, sizes, kernel features and root."""
 
     maps: tuple[MapSpec[Any, Any], ...]
-    text: str
+    units: tuple[Unit, ...]
     flags: tuple[str, ...]
 
     @property
+    def programs(self) -> tuple[Hook, ...]:
+        return tuple(program for unit in self.units for program in unit.programs)
+
+    @property
     def hash(self) -> str:
-        hooks = [list(hook) for hook in HOOKS]
-        return hashlib.sha256(json.dumps([self.text, self.flags, hooks]).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([self.units, self.flags]).encode()).hexdigest()[:16]
 
 
-def describe(pins: Pins, sizes: Mapping[str, int], *, has_set_retval: bool, folder: Path | None = None) -> Build:
+def describe(
+    pins: Pins,
+    sizes: Mapping[str, int],
+    *,
+    has_set_retval: bool,
+    has_packet_path: bool = True,
+    folder: Path | None = None,
+) -> Build:
     """`sizes` gives max_entries by map name where it is not the default."""
     if not _SAFE_PATH.fullmatch(str(pins.root)):
         raise UsageError(f"--bpffs-root {pins.root}: only letters, digits and ._/+@- can be compiled in")
@@ -55,7 +72,10 @@ def describe(pins: Pins, sizes: Mapping[str, int], *, has_set_retval: bool, fold
         **{f"{spec.name.upper()}_ENTRIES": spec.max_entries for spec in maps},
     }
     flags = tuple(f"-D{name}={value}" for name, value in definitions.items())
-    return Build(maps, amalgamated(folder / "sock.c"), flags)
+    units = [Unit(amalgamated(folder / "sock.c"), HOOKS)]
+    if has_packet_path:
+        units.append(Unit(amalgamated(folder / "tc.c"), PACKET_PROGRAMS))
+    return Build(maps, tuple(units), flags)
 
 
 def amalgamated(path: Path) -> str:

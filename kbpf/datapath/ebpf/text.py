@@ -58,6 +58,8 @@ _PLAIN = Words(str, int)
 _WORDS = {
     "address": _ADDRESS,
     "client": _ADDRESS,
+    "node_address4": _ADDRESS,
+    "node_address6": _ADDRESS,
     "protocol": _enumeration(Protocol),
     "kind": _enumeration(layout.Kind),
     "defer_reason": _enumeration(layout.DeferReason),
@@ -67,7 +69,11 @@ _WORDS = {
     "internal_verdict": _enumeration(layout.Verdict),
     "external_verdict": _enumeration(layout.Verdict),
 }
-_FLAGS = {layout.FRONTENDS.name: layout.FrontendFlag, layout.LOCAL_ADDR.name: layout.LocalFlag}
+_FLAGS = {
+    layout.FRONTENDS.name: layout.FrontendFlag,
+    layout.LOCAL_ADDR.name: layout.LocalFlag,
+    layout.CONFIG.name: layout.ConfigFlag,
+}
 
 
 def _words(spec: AnySpec, field: str) -> Words:

@@ -90,10 +90,13 @@ class Frontend(NamedTuple):
     view: View = View.CLUSTER
     verdict: Verdict = Verdict.REJECT
     defer: DeferReason = DeferReason.NONE
+    external_view: View = View.CLUSTER
+    external_verdict: Verdict = Verdict.REJECT
+    flags: FrontendFlag = FrontendFlag(0)
 
 
-def node_port(port: int, address: str = "0.0.0.0") -> Frontend:
-    return Frontend(address, port, Kind.NODE_PORT)
+def node_port(port: int, address: str = "0.0.0.0", **fields: Any) -> Frontend:
+    return Frontend(address, port, Kind.NODE_PORT, **fields)
 
 
 class Backend(NamedTuple):
@@ -122,8 +125,8 @@ def put_service(
     put_generation(maps, service_id, cluster, local, protocol, generation, affinity_timeout_s)
     for frontend in frontends:
         key = layout.FrontendKey(packed(Address(frontend.address)), frontend.port, protocol)
-        flags = FrontendFlag.DEFER_SOCKETS if frontend.defer else 0
-        views = (frontend.view, frontend.verdict, View.CLUSTER, Verdict.REJECT)
+        flags = frontend.flags | (FrontendFlag.DEFER_SOCKETS if frontend.defer else 0)
+        views = (frontend.view, frontend.verdict, frontend.external_view, frontend.external_verdict)
         maps.frontends.update(
             {key: layout.FrontendValue(*key, frontend.kind, service_id, flags, frontend.defer, *views)}
         )
@@ -170,6 +173,9 @@ def empty(maps: Maps) -> None:
         maps.affinity,
         maps.udp_conn,
         maps.local_addr,
+        maps.flows,
+        maps.source_ranges,
+        maps.wanted,
     ):
         each.delete(list(each.entries()))
     maps.config.update({layout.IndexKey(0): layout.ConfigValue(0, 0, 0)})

@@ -36,6 +36,10 @@ def enumeration(name: str) -> dict[str, int]:
         ("frontend_flag", "FRONTEND_", layout.FrontendFlag),
         ("defer_reason", "DEFER_", layout.DeferReason),
         ("local_flag", "LOCAL_", layout.LocalFlag),
+        ("config_flag", "CONFIG_", layout.ConfigFlag),
+        ("flow_direction", "FLOW_", layout.FlowDirection),
+        ("flow_seen", "SEEN_", layout.FlowSeen),
+        ("flow_flag", "FLOW_", layout.FlowFlag),
     ],
 )
 def test_numbers_have_the_same_names_in_c(c_name: str, prefix: str, numbers: type[IntEnum | IntFlag]) -> None:
@@ -44,7 +48,7 @@ def test_numbers_have_the_same_names_in_c(c_name: str, prefix: str, numbers: typ
 
 def test_reasons_have_the_same_names_in_c_and_each_has_a_counter() -> None:
     reasons = enumeration("reason")
-    assert reasons.pop("REASON_COUNT") == layout.STATS.max_entries
+    assert reasons.pop("REASON_COUNT") == layout.STATS.max_entries == layout.PACKET_STATS.max_entries
     assert reasons == {f"REASON_{reason.name}": reason.value for reason in layout.Reason}
 
 

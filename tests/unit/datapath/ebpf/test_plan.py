@@ -17,6 +17,7 @@ SERVED = (
     " external_view=CLUSTER external_verdict=REJECT"
 )
 FOR_EVER = "last_generation=4294967295"
+NO_PACKETS = "node_address4=:: node_address6=:: flags=0 masquerade_mark=0 udp_timeout_s=0 udp_stream_timeout_s=0"
 
 
 def prepared(old: ServiceTable | None, new: ServiceTable) -> str:
@@ -27,7 +28,7 @@ def prepared(old: ServiceTable | None, new: ServiceTable) -> str:
 
 def test_a_new_service_is_complete_before_its_frontend_leads_to_it():
     assert prepared(None, OLD) == (
-        "put config number=0 -> host_netns_cookie=7 next_service_id=2 next_backend_id=3\n"
+        f"put config number=0 -> host_netns_cookie=7 next_service_id=2 next_backend_id=3 {NO_PACKETS}\n"
         "put backends id=1 -> address=10.42.1.5 port=8080 protocol=TCP\n"
         "put backends id=2 -> address=10.42.1.6 port=8080 protocol=TCP\n"
         f"put membership service_id=1 backend_id=1 view=CLUSTER -> first_generation=1 {FOR_EVER}\n"
@@ -41,7 +42,7 @@ def test_a_new_service_is_complete_before_its_frontend_leads_to_it():
 
 def test_a_new_generation_is_complete_before_the_service_switches_to_it_and_the_old_one_is_swept_after():
     assert prepared(OLD, NEW) == (
-        "put config number=0 -> host_netns_cookie=7 next_service_id=2 next_backend_id=4\n"
+        f"put config number=0 -> host_netns_cookie=7 next_service_id=2 next_backend_id=4 {NO_PACKETS}\n"
         "put backends id=3 -> address=10.42.1.7 port=8080 protocol=TCP\n"
         "put membership service_id=1 backend_id=1 view=CLUSTER -> first_generation=1 last_generation=1\n"
         f"put membership service_id=1 backend_id=3 view=CLUSTER -> first_generation=2 {FOR_EVER}\n"

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Rewriting of addresses and ports with all checksums that cover them. Nothing
+ * changes its length, so packets that stand for many (GSO) stay right.
+ *
+ * The kernel's helpers know a checksum that hardware will complete from one that
+ * is complete. Where it summed up the whole packet, that sum must stay true too:
+ * IPv4 addresses and ports are balanced by the checksum that covers them; an IPv6
+ * address is told to the kernel with BPF_F_RECOMPUTE_CSUM, as the pseudo header's
+ * flag makes it count the change of the checksum alone.
+ *
+ * Every function answers 0 or an error; after one the packet must be dropped.
+ */
+#ifndef KBPF_NAT_H
+#define KBPF_NAT_H
+
+#include "packet.h"
+
+#define TCP_CHECKSUM 16
+#define UDP_CHECKSUM 6
+#define ICMP_CHECKSUM 2
+#define ICMP_HEADER 8
+#define IPV4_CHECKSUM 10
+
+enum end {
+	END_SOURCE,
+	END_DESTINATION,
+};
+
+static __always_inline __u32 address_offset(const struct packet *packet, enum end end)
+{
+	if (packet->is_ipv4)
+		return packet->network + (end == END_SOURCE ? 12 : 16);
+	return packet->network + (end == END_SOURCE ? 8 : 24);
+}
+
+static __always_inline __u32 port_offset(const struct packet *packet, enum end end)
+{
+	return packet->transport + (end == END_SOURCE ? 0 : 2);
+}
+
+static __always_inline __u32 checksum_offset(const struct packet *packet)
+{
+	return packet->transport + (packet->protocol == TCP ? TCP_CHECKSUM : UDP_CHECKSUM);
+}
+
+/* An UDP checksum of zero means that there is none, and stays. */
+static __always_inline __u64 zero_flag(const struct packet *packet)
+{
+	return packet->protocol == UDP ? BPF_F_MARK_MANGLED_0 : 0;
+}
+
+/* BCC declares the helper without const. */
+static __always_inline int store(struct __sk_buff *skb, __u32 offset, const void *bytes,
+				 __u32 length, __u64 flags)
+{
+	return bpf_skb_store_bytes(skb, offset, (void *)bytes, length, flags);
+}
+
+static __always_inline __u32 difference(const struct address *from, const struct address *to)
+{
+	return bpf_csum_diff((__be32 *)from->word, sizeof(*from), (__be32 *)to->word, sizeof(*to),
+			     0);
+}
+
+/* In the network header alone. */
+static __always_inline int store_address(struct __sk_buff *skb, const struct packet *packet,
+					 enum end end, const struct address *to, __u32 change)
+{
+	__u32 offset = address_offset(packet, end);
+
+	if (!packet->is_ipv4)
+		return store(skb, offset, to, sizeof(*to), BPF_F_RECOMPUTE_CSUM);
+	return bpf_l3_csum_replace(skb, packet->network + IPV4_CHECKSUM, 0, change, 0) ||
+	       store(skb, offset, &to->word[3], sizeof(to->word[3]), 0);
+}
+
+static __always_inline int set_address(struct __sk_buff *skb, const struct packet *packet,
+				       enum end end, const struct address *from,
+				       const struct address *to)
+{
+	__u64 flags = BPF_F_PSEUDO_HDR | zero_flag(packet);
+	__u32 change = difference(from, to);
+
+	if (packet->has_transport &&
+	    bpf_l4_csum_replace(skb, checksum_offset(packet), 0, change, flags))
+		return -1;
+	return store_address(skb, packet, end, to, change);
+}
+
+static __always_inline int set_port(struct __sk_buff *skb, const struct packet *packet,
+				    enum end end, __be16 from, __be16 to)
+{
+	if (from == to || !packet->has_transport)
+		return 0;
+	return bpf_l4_csum_replace(skb, checksum_offset(packet), from, to,
+				   sizeof(to) | zero_flag(packet)) ||
+	       store(skb, port_offset(packet, end), &to, sizeof(to), 0);
+}
+
+/*
+ * The same for what an ICMP error quotes. Its checksum covers every byte that
+ * changes; an IPv4 address and the header's checksum balance each other. A quoted
+ * checksum may be cut off.
+ */
+static __always_inline int replace_in_error(struct __sk_buff *skb, const struct packet *error,
+					    __u16 from, __u16 to)
+{
+	return bpf_l4_csum_replace(skb, error->transport + ICMP_CHECKSUM, from, to, sizeof(to));
+}
+
+static __always_inline int quoted_checksum(struct __sk_buff *skb, const struct packet *error,
+					   const struct packet *quoted, __u64 from, __u64 to,
+					   __u64 flags)
+{
+	__u32 offset = checksum_offset(quoted);
+	__u16 before, after;
+
+	if (bpf_skb_load_bytes(skb, offset, &before, sizeof(before)))
+		return 0;
+	return bpf_l4_csum_replace(skb, offset, from, to, flags | zero_flag(quoted)) ||
+	       bpf_skb_load_bytes(skb, offset, &after, sizeof(after)) ||
+	       replace_in_error(skb, error, before, after);
+}
+
+static __always_inline int set_quoted_address(struct __sk_buff *skb, const struct packet *error,
+					      const struct packet *quoted, enum end end,
+					      const struct address *from, const struct address *to)
+{
+	__u32 change = difference(from, to);
+
+	if (quoted_checksum(skb, error, quoted, 0, change, 0))
+		return -1;
+	if (quoted->is_ipv4)
+		return store_address(skb, quoted, end, to, change);
+	return store(skb, address_offset(quoted, end), to, sizeof(*to), 0) ||
+	       bpf_l4_csum_replace(skb, error->transport + ICMP_CHECKSUM, 0, change, 0);
+}
+
+static __always_inline int set_quoted_port(struct __sk_buff *skb, const struct packet *error,
+					   const struct packet *quoted, enum end end, __be16 from,
+					   __be16 to)
+{
+	if (from == to)
+		return 0;
+	return quoted_checksum(skb, error, quoted, from, to, sizeof(to)) ||
+	       store(skb, port_offset(quoted, end), &to, sizeof(to), 0) ||
+	       replace_in_error(skb, error, from, to);
+}
+
+/* The error's own address. ICMPv6 has a pseudo header, ICMP has none. */
+static __always_inline int set_error_address(struct __sk_buff *skb, const struct packet *error,
+					     enum end end, const struct address *from,
+					     const struct address *to)
+{
+	__u32 change = difference(from, to);
+
+	if (!error->is_ipv4 &&
+	    bpf_l4_csum_replace(skb, error->transport + ICMP_CHECKSUM, 0, change, BPF_F_PSEUDO_HDR))
+		return -1;
+	return store_address(skb, error, end, to, change);
+}
+
+#endif

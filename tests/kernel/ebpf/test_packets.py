@@ -1,0 +1,592 @@
+"""The packet programs on single packets: what becomes of each, there and back, in both families."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kbpf.datapath.ebpf.layout import (
+    ConfigFlag,
+    ConfigValue,
+    FlowDirection,
+    FlowValue,
+    FrontendFlag,
+    IndexKey,
+    Kind,
+    LocalAddrKey,
+    LocalAddrValue,
+    LocalFlag,
+    Reason,
+    SourceRangeKey,
+    SourceRangeValue,
+    Verdict,
+    View,
+)
+from kbpf.datapath.ebpf.maps import Maps
+from kbpf.model.address import Address, packed
+from tests.kernel.ebpf import testrun
+from tests.kernel.ebpf.packets import (
+    ICMP,
+    IP,
+    TCP,
+    UDP,
+    Ends,
+    Ether,
+    ICMPv6PacketTooBig,
+    IPerror,
+    IPerror6,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+    Packet,
+    Raw,
+    TCPerror,
+    UDPerror,
+    datagram,
+    ends,
+    frame,
+    has_right_checksums,
+    ip,
+    segment,
+)
+from tests.kernel.ebpf.testrun import DROP, NEXT
+from tests.kernel.ebpf.world import TCP as TCP_NUMBER
+from tests.kernel.ebpf.world import UDP as UDP_NUMBER
+from tests.kernel.ebpf.world import Backend, Frontend, node_port, put_generation, put_service
+
+pytestmark = pytest.mark.root
+
+MARK = 0x4000
+PORT = 30080
+PROTOCOLS = {"tcp": TCP_NUMBER, "udp": UDP_NUMBER}
+
+
+@dataclass(frozen=True)
+class Net:
+    """The addresses of one family."""
+
+    client: str
+    node: str
+    vip: str
+    cluster_ip: str
+    pods: tuple[str, str]
+    any: str
+    router: str
+
+
+NETS = {
+    "v4": Net(
+        "198.51.100.9", "192.168.60.11", "203.0.113.5", "10.96.0.10", ("10.42.1.5", "10.42.2.5"), "0.0.0.0", "192.0.2.1"
+    ),
+    "v6": Net(
+        "2001:db8:51::9", "fd60::11", "2001:db8:5::5", "fd96::10", ("fd42:1::5", "fd42:2::5"), "::", "2001:db8::1"
+    ),
+}
+
+
+class Device:
+    """The programs of one device, and what its packets meet in the maps."""
+
+    def __init__(self, maps: Maps, programs: Path, net: Net) -> None:
+        self.maps, self.net = maps, net
+        self._programs = programs
+
+    def arrive(self, packet: Packet, **how: int) -> testrun.Result:
+        return testrun.run(self._programs / "tc_ingress", bytes(packet), **how)
+
+    def leave(self, packet: Packet) -> testrun.Result:
+        return testrun.run(self._programs / "tc_egress", bytes(packet))
+
+    def serve(
+        self, *frontends: Frontend, protocol: str = "tcp", service_id: int = 20, pods: int = 1, **how: object
+    ) -> None:
+        backends = tuple(Backend(100 + number, pod) for number, pod in enumerate(self.net.pods[:pods]))
+        put_service(self.maps, service_id, frontends, backends, protocols=[PROTOCOLS[protocol]], **how)
+
+    def configure(self, flags: ConfigFlag = ConfigFlag.MASQUERADES) -> None:
+        addresses = [packed(Address(NETS[family].node)) for family in ("v4", "v6")]
+        self.maps.config.update({IndexKey(0): ConfigValue(0, 0, 0, *addresses, flags.value, MARK, 30, 120)})
+
+    def counted(self, reason: Reason) -> int:
+        return self.maps.packet_stats.read()[reason]
+
+    def rows(self, direction: FlowDirection) -> list[FlowValue]:
+        return [value for key, value in self.maps.flows.entries().items() if key.direction == direction]
+
+
+@pytest.fixture(params=["v4", "v6"])
+def device(request: pytest.FixtureRequest, maps: Maps, programs: Path) -> Device:
+    found = Device(maps, programs, NETS[request.param])
+    found.configure()
+    maps.local_addr.update({LocalAddrKey(packed(Address(found.net.node))): LocalAddrValue(LocalFlag.NODE_PORT)})
+    return found
+
+
+@pytest.fixture
+def device4(maps: Maps, programs: Path) -> Device:
+    found = Device(maps, programs, NETS["v4"])
+    found.configure()
+    return found
+
+
+def external(net: Net, **fields: object) -> Frontend:
+    return Frontend(net.vip, 80, Kind.LOAD_BALANCER_IP, **fields)
+
+
+def local(net: Net, **fields: object) -> Frontend:
+    """Under externalTrafficPolicy Local."""
+    return external(net, external_view=View.LOCAL, external_verdict=Verdict.DROP, **fields)
+
+
+def to_vip(net: Net, port: int = 40000) -> Ends:
+    return Ends(net.client, port, net.vip, 80)
+
+
+def translated(result: testrun.Result) -> Ends:
+    """The ends of a packet that was rewritten, rightly."""
+    assert result.verdict == NEXT
+    assert has_right_checksums(result.packet)
+    return ends(Ether(result.packet))
+
+
+def is_untouched(packet: Packet, result: testrun.Result) -> bool:
+    return (result.verdict, result.packet, result.mark) == (NEXT, bytes(packet), 0)
+
+
+MAKE = {"tcp": segment, "udp": datagram}
+
+
+# ---- there and back
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_packet_goes_to_a_backend_and_the_answer_comes_from_the_frontend(device: Device, protocol: str) -> None:
+    device.serve(external(device.net), protocol=protocol)
+    make, there = MAKE[protocol], to_vip(device.net)
+    result = device.arrive(make(there, payload=b"odd"))
+    assert translated(result) == (device.net.client, 40000, device.net.pods[0], 8080)
+    assert result.mark == MARK
+    answer = Ends(device.net.pods[0], 8080, device.net.client, 40000)
+    packet = datagram(answer, b"answer") if protocol == "udp" else segment(answer, "SA")
+    assert translated(device.leave(packet)) == there.swapped
+
+
+def test_a_node_port_and_a_cluster_ip_are_served_too(device: Device) -> None:
+    device.serve(node_port(PORT, device.net.any), Frontend(device.net.cluster_ip))
+    for address, port in ((device.net.node, PORT), (device.net.cluster_ip, 80)):
+        result = device.arrive(segment(Ends(device.net.client, 10000 + port, address, port)))
+        assert translated(result).destination == device.net.pods[0]
+
+
+def test_an_ip_header_with_options_is_understood(device4: Device) -> None:
+    device4.serve(external(device4.net))
+    packet = segment(to_vip(device4.net), options=b"\x94\x04\x00\x00")
+    assert translated(device4.arrive(packet)).destination == device4.net.pods[0]
+
+
+def test_the_programs_for_devices_without_an_ethernet_header_see_the_same(device: Device, programs: Path) -> None:
+    device.serve(external(device.net))
+    raw = bytes(segment(to_vip(device.net)).payload)
+    # The kernel's own test run insists on an Ethernet header: nothing of it may be read or written.
+    result = testrun.run(programs / "tc_ingress_raw", bytes(segment(to_vip(device.net))))
+    assert (result.verdict, result.packet[14:]) == (NEXT, raw)
+
+
+# ---- who is masqueraded
+
+
+def test_a_local_policy_keeps_the_clients_address_and_to_local_backends(device: Device) -> None:
+    everywhere = tuple(Backend(100 + number, pod) for number, pod in enumerate(device.net.pods))
+    put_service(device.maps, 20, [local(device.net)], everywhere, local=everywhere[:1])
+    for port in range(40000, 40020):
+        result = device.arrive(segment(to_vip(device.net, port)))
+        assert (translated(result).destination, result.mark) == (device.net.pods[0], 0)
+
+
+def test_a_pod_elsewhere_is_a_client_inside(device: Device) -> None:
+    """kube-proxy's short circuit: the cluster list even under a Local policy, and no masquerade."""
+    device.serve(local(device.net))
+    prefix = 32 + (96 + 24 if device.net is NETS["v4"] else 64)
+    key = SourceRangeKey(prefix, 0, packed(Address(device.net.client)))
+    assert device.arrive(segment(to_vip(device.net))).verdict == DROP
+    device.maps.source_ranges.update({key: SourceRangeValue(0)})
+    result = device.arrive(segment(to_vip(device.net)))
+    assert (translated(result).destination, result.mark) == (device.net.pods[0], 0)
+
+
+def test_a_backend_that_reaches_itself_is_masqueraded_whatever_the_policy(device: Device) -> None:
+    pod = device.net.pods[0]
+    put_service(device.maps, 20, [local(device.net)], (Backend(100, pod),), local=(Backend(100, pod),))
+    result = device.arrive(segment(Ends(pod, 40000, device.net.vip, 80)))
+    assert (translated(result).destination, result.mark) == (pod, MARK)
+
+
+def test_clients_of_a_cluster_ip_are_masqueraded_if_pods_can_be_told_from_others(device: Device) -> None:
+    device.serve(Frontend(device.net.cluster_ip))
+    call = Ends(device.net.client, 40000, device.net.cluster_ip, 80)
+    assert device.arrive(segment(call)).mark == 0
+    device.configure(ConfigFlag.MASQUERADES | ConfigFlag.DETECTS_PODS4 | ConfigFlag.DETECTS_PODS6)
+    assert device.arrive(segment(call._replace(source_port=40001))).mark == MARK
+    assert [key.id for key in device.maps.wanted.entries()] == [20]
+
+
+def test_who_must_be_masqueraded_waits_until_the_rule_is_there(device: Device) -> None:
+    device.serve(Frontend(device.net.cluster_ip))
+    device.configure(ConfigFlag.DETECTS_PODS4 | ConfigFlag.DETECTS_PODS6)
+    packet = segment(Ends(device.net.client, 40000, device.net.cluster_ip, 80))
+    assert device.arrive(packet).verdict == DROP
+    assert [key.id for key in device.maps.wanted.entries()] == [20]
+    device.configure()
+    assert device.arrive(packet).verdict == NEXT
+
+
+def test_a_mark_of_somebody_else_is_kept_and_ours_is_set_until_the_backend_answered(device: Device) -> None:
+    device.serve(external(device.net))
+    there = to_vip(device.net)
+    assert device.arrive(segment(there), mark=0x7).mark == MARK | 0x7
+    assert device.arrive(segment(there)).mark == MARK
+    device.leave(segment(Ends(device.net.pods[0], 8080, device.net.client, 40000), "SA"))
+    assert device.arrive(segment(there, "A")).mark == 0
+
+
+# ---- no backend
+
+
+def test_without_a_local_endpoint_a_packet_is_dropped(device: Device) -> None:
+    device.serve(local(device.net))
+    assert device.arrive(segment(to_vip(device.net))).verdict == DROP
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_without_endpoints_the_node_itself_refuses(device: Device, protocol: str) -> None:
+    """At port 0 nobody listens; the reset or error that the kernel sends comes from the frontend."""
+    device.serve(external(device.net), protocol=protocol, pods=0)
+    there, make = to_vip(device.net), MAKE[protocol]
+    result = device.arrive(make(there))
+    assert (translated(result), result.mark) == ((device.net.client, 40000, device.net.node, 0), 0)
+    if protocol == "tcp":
+        reset = segment(Ends(device.net.node, 0, device.net.client, 40000), "RA")
+        assert translated(device.leave(reset)) == there.swapped
+
+
+def test_a_node_port_without_endpoints_is_refused_on_closed_addresses_too(device: Device) -> None:
+    device.maps.local_addr.update({LocalAddrKey(packed(Address(device.net.node))): LocalAddrValue(0)})
+    device.serve(node_port(PORT, device.net.any))
+    packet = segment(Ends(device.net.client, 40000, device.net.node, PORT))
+    assert is_untouched(packet, device.arrive(packet))
+    device.serve(node_port(PORT, device.net.any), pods=0, generation=2)
+    assert translated(device.arrive(packet)).destination_port == 0
+
+
+# ---- source ranges
+
+
+def test_source_ranges_let_in_who_is_in_one_and_drop_others(device: Device) -> None:
+    is_v4 = device.net is NETS["v4"]
+    device.serve(external(device.net, flags=FrontendFlag.SOURCE_RANGES))
+    assert device.arrive(segment(to_vip(device.net))).verdict == DROP
+    other = SourceRangeKey(32 + (96 + 8 if is_v4 else 16), 21, packed(Address(device.net.client)))
+    device.maps.source_ranges.update({other: SourceRangeValue(21)})
+    assert device.arrive(segment(to_vip(device.net))).verdict == DROP
+    device.maps.source_ranges.update({other._replace(service_id=20): SourceRangeValue(20)})
+    assert translated(device.arrive(segment(to_vip(device.net)))).destination == device.net.pods[0]
+    assert device.counted(Reason.SOURCE_RANGE) >= 2
+
+
+# ---- what is left alone
+
+
+def untouched_packets(net: Net) -> dict[str, Packet]:
+    there = to_vip(net)
+    return {
+        "another port": segment(there._replace(destination_port=81)),
+        "another address": segment(there._replace(destination=net.router)),
+        "the middle of a connection": segment(there, "A", b"data"),
+        "an answer to a SYN": segment(there, "SA"),
+        "a datagram to a TCP frontend": datagram(there),
+        "an echo": frame() / ip(net.client, net.vip) / (ICMP() if "." in net.client else Raw(b"\x80\0\0\0")),
+        "SCTP": frame() / ip(net.client, net.vip, **{"proto" if "." in net.client else "nh": 132}) / Raw(bytes(12)),
+        "cut off": frame() / ip(net.client, net.vip, **{"proto" if "." in net.client else "nh": 6}) / Raw(b"\x9c"),
+    }
+
+
+@pytest.mark.parametrize("what", sorted(untouched_packets(NETS["v4"])))
+def test_what_is_not_handled_leaves_byte_for_byte(device: Device, what: str) -> None:
+    device.serve(external(device.net))
+    packet = untouched_packets(device.net)[what]
+    for result in (device.arrive(packet), device.leave(packet)):
+        assert is_untouched(packet, result)
+
+
+def test_a_deferred_frontend_is_left_alone(device: Device) -> None:
+    device.serve(external(device.net, flags=FrontendFlag.DEFER_PACKETS))
+    packet = segment(to_vip(device.net))
+    assert is_untouched(packet, device.arrive(packet))
+    assert device.counted(Reason.DEFERRED) > 0
+
+
+def test_a_cluster_ip_that_is_an_address_of_this_node_is_left_alone(device: Device) -> None:
+    device.serve(Frontend(device.net.node))
+    packet = segment(Ends(device.net.client, 40000, device.net.node, 80))
+    assert is_untouched(packet, device.arrive(packet))
+
+
+def test_neighbour_discovery_and_arp_are_left_alone(device: Device) -> None:
+    for packet in (frame(type=0x0806) / Raw(bytes(28)), frame() / IPv6(src="fe80::1", dst="ff02::1") / Raw(b"\x87")):
+        assert is_untouched(packet, device.arrive(packet))
+
+
+# ---- flows
+
+
+def test_a_connection_stays_with_its_backend_while_backends_come_and_go(device: Device) -> None:
+    device.serve(external(device.net), pods=2)
+    there = to_vip(device.net)
+    first = translated(device.arrive(segment(there))).destination
+    other = next(pod for pod in device.net.pods if pod != first)
+    put_generation(device.maps, 20, (Backend(300, other),), generation=2)
+    for flags in ("A", "PA", "FA"):
+        assert translated(device.arrive(segment(there, flags, b"data"))).destination == first
+
+
+def test_a_repeated_syn_goes_to_the_same_backend(device: Device) -> None:
+    device.serve(external(device.net), pods=2)
+    destinations = {translated(device.arrive(segment(to_vip(device.net)))).destination for _ in range(20)}
+    assert len(destinations) == 1
+
+
+def test_a_syn_chooses_again_when_its_backend_is_gone(device: Device) -> None:
+    device.serve(external(device.net), pods=2)
+    first = translated(device.arrive(segment(to_vip(device.net)))).destination
+    left = next(Backend(100 + n, pod) for n, pod in enumerate(device.net.pods) if pod != first)
+    put_generation(device.maps, 20, (left,), generation=2)
+    assert translated(device.arrive(segment(to_vip(device.net)))).destination == left.address
+    assert len(device.rows(FlowDirection.FROM_BACKEND)) == 1
+
+
+@pytest.mark.parametrize("who", ["client", "backend"])
+@pytest.mark.parametrize("flags", ["FA", "R"])
+def test_a_syn_chooses_again_when_the_connection_before_it_is_closing(device: Device, who: str, flags: str) -> None:
+    device.serve(external(device.net), pods=2)
+    there, destinations = to_vip(device.net), set()
+    for _ in range(20):
+        pod = translated(device.arrive(segment(there))).destination
+        destinations.add(pod)
+        if who == "client":
+            device.arrive(segment(there, flags))
+        else:
+            device.leave(segment(Ends(pod, 8080, device.net.client, 40000), flags))
+    assert destinations == set(device.net.pods)
+
+
+def test_datagrams_stay_with_their_backend_until_it_leaves(device: Device) -> None:
+    device.serve(external(device.net), protocol="udp", pods=2)
+    destinations = {translated(device.arrive(datagram(to_vip(device.net)))).destination for _ in range(20)}
+    assert len(destinations) == 1
+    left = next(Backend(100 + n, pod) for n, pod in enumerate(device.net.pods) if pod not in destinations)
+    put_generation(device.maps, 20, (left,), protocol=UDP_NUMBER, generation=2)
+    assert translated(device.arrive(datagram(to_vip(device.net)))).destination == left.address
+
+
+def test_two_frontends_with_one_backend_keep_their_answers_apart(device: Device) -> None:
+    second = Frontend(device.net.node, 81, Kind.EXTERNAL_IP)
+    device.serve(external(device.net), second)
+    calls = [to_vip(device.net), Ends(device.net.client, 40000, device.net.node, 81)]
+    seen = [translated(device.arrive(segment(call))) for call in calls]
+    assert [each.destination for each in seen] == [device.net.pods[0]] * 2
+    assert seen[0].source_port == 40000 != seen[1].source_port
+    for call, each in zip(calls, seen, strict=True):
+        assert translated(device.leave(segment(each.swapped, "SA"))) == call.swapped
+        assert translated(device.arrive(segment(call, "A"))) == each
+
+
+def test_a_lost_row_is_made_again_from_the_other_one(device: Device) -> None:
+    device.serve(external(device.net))
+    there, answer = to_vip(device.net), Ends(device.net.pods[0], 8080, device.net.client, 40000)
+    device.arrive(segment(there))
+    rows = device.maps.flows.entries()
+    for key, value in rows.items():
+        device.maps.flows.update({key: value._replace(last_seen_s=value.last_seen_s - 5)})
+    device.maps.flows.delete([key for key in rows if key.direction == FlowDirection.FROM_CLIENT])
+    assert translated(device.leave(segment(answer, "A"))) == there.swapped
+    assert translated(device.arrive(segment(there, "A"))) == answer.swapped
+    device.maps.flows.delete([key for key in rows if key.direction == FlowDirection.FROM_BACKEND])
+    [(key, value)] = device.maps.flows.entries().items()
+    device.maps.flows.update({key: value._replace(last_seen_s=value.last_seen_s - 5)})
+    device.arrive(segment(there, "A"))
+    assert translated(device.leave(segment(answer, "A"))) == there.swapped
+
+
+def test_an_idle_udp_flow_chooses_again(device: Device) -> None:
+    device.serve(external(device.net), protocol="udp", pods=2)
+    destinations = set()
+    for _ in range(30):
+        destinations.add(translated(device.arrive(datagram(to_vip(device.net)))).destination)
+        idle = {
+            key: each._replace(last_seen_s=each.last_seen_s - 31) for key, each in device.maps.flows.entries().items()
+        }
+        device.maps.flows.update(idle)
+    assert destinations == set(device.net.pods)
+
+
+def test_session_affinity_follows_the_clients_address(device: Device) -> None:
+    device.serve(external(device.net), node_port(PORT, device.net.any), pods=2, affinity_timeout_s=60)
+    calls = [to_vip(device.net, port) for port in range(40000, 40020)]
+    calls += [Ends(device.net.client, port, device.net.node, PORT) for port in range(40000, 40020)]
+    assert len({translated(device.arrive(segment(call))).destination for call in calls}) == 1
+    assert [key.client for key in device.maps.affinity.entries()] == [packed(Address(device.net.client))]
+
+
+def test_a_masqueraded_backends_answer_is_no_call_of_a_node_port(device: Device) -> None:
+    """The kernel may have given the flow a source port on this node that is also a node port."""
+    device.serve(external(device.net), protocol="udp")
+    device.serve(node_port(PORT, device.net.any), protocol="udp", service_id=21)
+    device.arrive(datagram(to_vip(device.net)))
+    answer = datagram(Ends(device.net.pods[0], 8080, device.net.node, PORT))
+    assert is_untouched(answer, device.arrive(answer))
+    call = datagram(Ends(device.net.pods[1], 8080, device.net.node, PORT))
+    assert not is_untouched(call, device.arrive(call))
+
+
+# ---- fragments, extension headers, checksums
+
+
+def test_fragments_follow_the_first_one(device: Device) -> None:
+    device.serve(external(device.net), protocol="udp")
+    net = device.net
+    if net is NETS["v4"]:
+        whole = datagram(to_vip(net), bytes(range(256)) * 4, id=77)
+        raw = bytes(whole.payload)
+        first = frame() / IP(raw[:20] + raw[20 : 20 + 512])
+        del first[IP].chksum, first[IP].len
+        first[IP].flags = "MF"
+        later = frame() / IP(src=net.client, dst=net.vip, id=77, proto=17, frag=64) / Raw(raw[20 + 512 :])
+    else:
+        udp = bytes(
+            (IPv6(src=net.client, dst=net.vip) / UDP(sport=40000, dport=80) / Raw(bytes(range(256)) * 4)).payload
+        )
+        head = {"src": net.client, "dst": net.vip}
+        first = frame() / IPv6(**head) / IPv6ExtHdrFragment(id=77, m=1, nh=17) / Raw(udp[:512])
+        later = frame() / IPv6(**head) / IPv6ExtHdrFragment(id=77, offset=64, nh=17) / Raw(udp[512:])
+    stray = later.copy()
+    if IP in stray:
+        stray[IP].id = 78
+    else:
+        stray[IPv6ExtHdrFragment].id = 78
+    results = [device.arrive(packet) for packet in (first, later)]
+    layer = IP if net is NETS["v4"] else IPv6
+    assert {Ether(result.packet)[layer].dst for result in results} == {net.pods[0]}
+    if layer is IP:
+        head, tail = (Ether(result.packet)[IP] for result in results)
+        together = IP(src=head.src, dst=head.dst, proto=17, id=77) / (bytes(head.payload) + bytes(tail.payload))
+    else:
+        head, tail = (Ether(result.packet)[IPv6ExtHdrFragment] for result in results)
+        together = IPv6(src=net.client, dst=net.pods[0], nh=17) / (bytes(head.payload) + bytes(tail.payload))
+    assert has_right_checksums(bytes(together), layer)
+    assert is_untouched(stray, device.arrive(stray))
+
+
+def test_extension_headers_are_walked_and_their_number_is_bounded(maps: Maps, programs: Path) -> None:
+    device = Device(maps, programs, NETS["v6"])
+    device.configure()
+    device.serve(external(device.net))
+    head = frame() / IPv6(src=device.net.client, dst=device.net.vip)
+    tcp = TCP(sport=40000, dport=80, flags="S")
+    some = head / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / tcp
+    assert translated(device.arrive(some)).destination == device.net.pods[0]
+    many = head
+    for _ in range(7):
+        many /= IPv6ExtHdrDestOpt()
+    many /= tcp
+    assert is_untouched(many, device.arrive(many))
+
+
+def test_an_udp_datagram_without_a_checksum_keeps_being_without(device4: Device) -> None:
+    device4.serve(external(device4.net), protocol="udp")
+    packet = datagram(to_vip(device4.net))
+    packet[UDP].chksum = 0
+    result = Ether(device4.arrive(packet).packet)
+    assert (result[IP].dst, result[UDP].dport, result[UDP].chksum) == (device4.net.pods[0], 8080, 0)
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_checksums_stay_right_whatever_the_payload(device: Device, protocol: str) -> None:
+    device.serve(external(device.net), protocol=protocol)
+    for number in range(200):
+        call = to_vip(device.net, 30000 + number)
+        translated(device.arrive(MAKE[protocol](call, payload=number.to_bytes(2, "big") * (number % 7))))
+
+
+# ---- ICMP errors
+
+
+def error4(source: str, about: Packet, kind: int, code: int) -> Packet:
+    return frame() / IP(src=source, dst=about[IP].src) / ICMP(type=kind, code=code) / Raw(bytes(about[IP])[:28])
+
+
+@pytest.mark.parametrize(("kind", "code"), [(3, 4), (3, 3), (11, 0)], ids=["too big", "unreachable", "time exceeded"])
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_an_error_on_the_backends_side_comes_from_the_frontend(
+    device4: Device, protocol: str, kind: int, code: int
+) -> None:
+    net = device4.net
+    device4.serve(external(net), protocol=protocol)
+    device4.arrive(MAKE[protocol](to_vip(net)))
+    about = MAKE[protocol](Ends(net.client, 40000, net.pods[0], 8080), payload=b"x" * 100)
+    result = device4.leave(error4(net.node, about, kind, code))
+    assert result.verdict == NEXT
+    assert has_right_checksums(result.packet)
+    found = Ether(result.packet)
+    assert (found[IP].src, found[IP].dst) == (net.vip, net.client)
+    quoted, ports = found[IPerror], found[TCPerror if protocol == "tcp" else UDPerror]
+    assert (quoted.src, ports.sport, quoted.dst, ports.dport) == to_vip(net)
+    if protocol == "udp":
+        original = datagram(to_vip(net), b"x" * 100)
+        assert ports.chksum == Ether(bytes(original))[UDP].chksum
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_an_error_on_the_clients_side_reaches_the_backend(device4: Device, protocol: str) -> None:
+    net = device4.net
+    device4.serve(external(net), protocol=protocol)
+    device4.arrive(MAKE[protocol](to_vip(net)))
+    about = MAKE[protocol](to_vip(net).swapped, payload=b"x" * 100)
+    result = device4.arrive(error4(net.router, about, 3, 4))
+    assert has_right_checksums(result.packet)
+    found = Ether(result.packet)
+    assert (found[IP].src, found[IP].dst) == (net.router, net.pods[0])
+    quoted, ports = found[IPerror], found[TCPerror if protocol == "tcp" else UDPerror]
+    assert (quoted.src, ports.sport, quoted.dst, ports.dport) == (net.pods[0], 8080, net.client, 40000)
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_packet_too_big_is_translated_in_both_directions(maps: Maps, programs: Path, protocol: str) -> None:
+    device = Device(maps, programs, NETS["v6"])
+    device.configure()
+    net = device.net
+    device.serve(external(net), protocol=protocol)
+    device.arrive(MAKE[protocol](to_vip(net)))
+    there = MAKE[protocol](Ends(net.client, 40000, net.pods[0], 8080), payload=b"x" * 100)
+    back = MAKE[protocol](to_vip(net).swapped, payload=b"x" * 100)
+    out = device.leave(frame() / IPv6(src=net.node, dst=net.client) / ICMPv6PacketTooBig(mtu=1300) / there[IPv6])
+    inward = device.arrive(frame() / IPv6(src=net.router, dst=net.vip) / ICMPv6PacketTooBig(mtu=1300) / back[IPv6])
+    for result, outer, inner in (
+        (out, (net.vip, net.client), to_vip(net)),
+        (inward, (net.router, net.pods[0]), (net.pods[0], 8080, net.client, 40000)),
+    ):
+        assert result.verdict == NEXT
+        assert has_right_checksums(result.packet)
+        found = Ether(result.packet)
+        assert (found[IPv6].src, found[IPv6].dst) == outer
+        quoted, ports = found[IPerror6], found[TCPerror if protocol == "tcp" else UDPerror]
+        assert (quoted.src, ports.sport, quoted.dst, ports.dport) == inner
+
+
+def test_an_error_about_somebody_elses_flow_is_left_alone(device4: Device) -> None:
+    net = device4.net
+    device4.serve(external(net))
+    about = segment(Ends(net.vip, 80, net.client, 40000))
+    packet = error4(net.router, about, 3, 4)
+    assert is_untouched(packet, device4.arrive(packet))
+    assert is_untouched(packet, device4.leave(packet))
