@@ -13,12 +13,9 @@ import structlog
 import yaml
 
 from kbpf import __version__
-from kbpf.cli.cleanup import cleanup_command
-from kbpf.cli.demo import demo_command
+from kbpf.cli.commands import Commands, load
 from kbpf.cli.kubeproxy_settings import IGNORED
 from kbpf.cli.options import CONFIG, HOST, LOGGING, RUNNING, apply, ignored_flags, load_options
-from kbpf.cli.probe import probe_command
-from kbpf.cli.render import render_command
 from kbpf.cli.spelling import respelled
 from kbpf.configuration.document import encode
 from kbpf.configuration.reading import read_configuration
@@ -70,7 +67,7 @@ def kbpf(
     if flags := ignored_flags(options):
         log.warning(f"without effect: {', '.join(flags)}")
     if cleanup:
-        ctx.invoke(cleanup_command, **{setting.parameter: options[setting.parameter] for setting in HOST})
+        ctx.invoke(load("cleanup"), **{setting.parameter: options[setting.parameter] for setting in HOST})
         return
     if init_only:
         prepare_node(loaded.config)
@@ -105,12 +102,10 @@ def _group() -> click.Group:
     version = click.version_option(__version__, prog_name="kbpf")
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
     command = apply([CONFIG, *RUNNING, *own, *LOGGING, version, *IGNORED], kbpf)
-    return click.group(invoke_without_command=True, context_settings=settings)(command)
+    return click.group(cls=Commands, invoke_without_command=True, context_settings=settings)(command)
 
 
 cli = _group()
-for command in (render_command, probe_command, cleanup_command, demo_command):
-    cli.add_command(command)
 
 
 def main() -> NoReturn:
