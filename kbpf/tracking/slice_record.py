@@ -5,7 +5,7 @@ Only what changes routing is in the record, so a new resourceVersion or annotati
 
 import msgspec
 
-from kbpf.model.address import Family, family_of, parse_address
+from kbpf.model.address import Address, Family, family_of, parse_address
 from kbpf.model.endpoint import Endpoint
 from kbpf.model.names import Protocol, ServiceName, SliceName
 from kbpf.model.objects import HEADLESS_LABEL, SERVICE_NAME_LABEL, EndpointSlice, Hint, SliceEndpoint, SlicePort
@@ -92,11 +92,11 @@ def _endpoints(
     return tuple(found)
 
 
-def _endpoint(endpoint: SliceEndpoint, address: str, node_name: str) -> Endpoint:
+def _endpoint(endpoint: SliceEndpoint, address: Address, node_name: str) -> Endpoint:
     """Nil conditions: ready and serving default to true, terminating to false; the three are independent inputs."""
     conditions, hints = endpoint.conditions, endpoint.hints
     return Endpoint(
-        address=parse_address(address),
+        address=address,
         port=0,
         is_local=bool(node_name) and endpoint.node_name == node_name,
         ready=conditions is None or conditions.ready is not False,
