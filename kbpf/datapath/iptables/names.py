@@ -5,8 +5,8 @@ the prefix alone. Used by render, plan and cleanup.
 """
 
 import re
-from base64 import b32encode
 from hashlib import sha256
+from itertools import product
 
 from kbpf.model.address import host_port
 from kbpf.model.names import ServicePortName
@@ -29,6 +29,7 @@ KUBELET_CHAINS = frozenset({"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"})
 """In table mangle of the flavour that kubelet uses (KEP-3178)."""
 
 _REMOVAL_ORDER = ("KUBE-FW-", "KUBE-EXT-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-")
+_PAIRS = tuple(map("".join, product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)))
 _SERVICE_CHAIN = re.compile(r"KUBE-(?:SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}")
 
 
@@ -66,5 +67,9 @@ def removal_order(chain: str) -> tuple[int, str]:
 
 
 def _hash(text: str) -> str:
-    # Ten bytes make exactly the sixteen characters that kube-proxy keeps of the whole digest.
-    return b32encode(sha256(text.encode()).digest()[:10]).decode()
+    """The first sixteen characters of the digest in base 32, two at a time; b32encode takes twice as long."""
+    bits, pairs = int.from_bytes(sha256(text.encode()).digest()[:10], "big"), _PAIRS
+    return (
+        f"{pairs[bits >> 70]}{pairs[bits >> 60 & 1023]}{pairs[bits >> 50 & 1023]}{pairs[bits >> 40 & 1023]}"
+        f"{pairs[bits >> 30 & 1023]}{pairs[bits >> 20 & 1023]}{pairs[bits >> 10 & 1023]}{pairs[bits & 1023]}"
+    )

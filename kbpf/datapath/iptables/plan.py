@@ -164,7 +164,17 @@ def arrange(difference: Difference, chunk_chains: int | None) -> tuple[RestoreIn
         inputs = [_input(difference)]
     else:
         inputs = [_input(part) for part in _chunks(difference, chunk_chains)]
-    return tuple(each for each in inputs if each.writes)
+    return tuple(_in_fast_order(each) for each in inputs if each.writes)
+
+
+def _in_fast_order(restore_input: RestoreInput) -> RestoreInput:
+    """Chains from the last name to the first: iptables keeps them sorted, and inserts at the front in half the time."""
+    return RestoreInput(
+        tuple(
+            part._replace(chains=tuple(sorted(part.chains, key=lambda chain: chain.name, reverse=True)))
+            for part in restore_input.tables
+        )
+    )
 
 
 def _chunks(difference: Difference, size: int) -> Iterator[Difference]:

@@ -36,6 +36,11 @@ def test_what_fits_goes_in_one_piece():
     assert arrange(difference, None) == (only,)
 
 
+def test_chains_are_written_from_the_last_name_to_the_first():
+    (only,) = arrange(Difference(bodies=bodies(3)), None)
+    assert chains(only) == sorted(chains(only), reverse=True)
+
+
 def test_what_does_not_fit_is_written_from_the_inside_out():
     stale = tuple(f"KUBE-SEP-{number}" for number in range(8))
     edits = {Table.NAT: ("-I OUTPUT 1 -j KUBE-SERVICES",)}
@@ -48,12 +53,7 @@ def test_what_does_not_fit_is_written_from_the_inside_out():
         stale=stale,
     )
     inputs = arrange(difference, 6)
-    assert [chains(each)[:1] for each in inputs[:4]] == [
-        ["KUBE-MARK-MASQ"],
-        ["KUBE-B0-0"],
-        ["KUBE-B2-0"],
-        ["KUBE-B4-0"],
-    ]
+    assert [min(chains(each)) for each in inputs[:4]] == ["KUBE-MARK-MASQ", "KUBE-B0-0", "KUBE-B2-0", "KUBE-B4-0"]
     assert chains(inputs[4]) == ["KUBE-FORWARD", "KUBE-SERVICES", "KUBE-PROXY-CANARY"]
     assert "-I OUTPUT 1 -j KUBE-SERVICES" in inputs[4].text
     assert [removed(each) for each in inputs[5:]] == [stale[:6], stale[6:]]
