@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity bench bpf golden clean
+.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity bench bench-iptables bpf golden clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test-parity: setup cluster-tools ## kbpf's iptables rules against those of the r
 bench: ## what a Service costs a connection, in ratios to the pod itself (root, minutes)
 	@scripts/setup.sh gcc libc6-dev
 	$(BIN)/python -m tests.bench.datapath
+
+bench-iptables: cluster-tools ## kbpf's iptables datapath against the real kube-proxy: time, CPU, memory (root, minutes)
+	$(BIN)/python -m tests.bench.iptables
 
 bpf: setup ## compile the programs, load them, and let the kernel verify each (root)
 	$(PYTEST) tests/kernel/ebpf/test_loading.py
