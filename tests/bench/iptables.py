@@ -1,12 +1,11 @@
 """`make bench-iptables`: kbpf's iptables datapath against the real kube-proxy, in pairs, in one run.
 
-Both get the same objects: kube-proxy from a real API server, kbpf from manifests with what that server answered. Told
-are the time from start to all rules in force, the time from a change of one endpoint to its rules (the median of some
-changes), CPU seconds with all child processes, and the peak of memory with them. A ratio below 1 speaks for kbpf.
+Both watch the same API server. Told are the time from start to all rules in force, the time from a change of one
+endpoint to its rules (the median of some changes), CPU seconds with all child processes, and the peak of memory with
+them. A ratio below 1 speaks for kbpf.
 """
 
 import argparse
-import json
 import shutil
 import statistics
 import tempfile
@@ -20,12 +19,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.bench.cluster_objects import ENDPOINTS, NODE, NODE_NAME, Tree, crowd, teller, teller_slice
+from tests.bench.cluster_objects import ENDPOINTS, NODE, NODE_NAME, crowd, teller, teller_slice
 from tests.bench.subject import TARGET_PORTS, BenchNode, Subject
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay
 from tests.cluster.programs import Program
-from tests.cluster.proxies import start_kbpf, start_kube_proxy
+from tests.cluster.proxies import COMMON, KBPF, start_kube_proxy
 
 FLAGS = (f"--hostname-override={NODE_NAME}", "--cluster-cidr=10.42.0.0/16,fd42::/16")
 PROXIES = ("kube-proxy", "kbpf")
@@ -53,23 +52,20 @@ MEASURES: dict[str, Callable[[Outcome], float]] = {
 class Bench:
     def __init__(self, folder: Path, stack: ExitStack, timeout_s: float) -> None:
         self.folder, self.timeout_s = folder, timeout_s
-        self.manifests = folder / "manifests"
-        self.manifests.mkdir()
         self.control_plane = ControlPlane(folder)
         stack.callback(self.control_plane.stop)
-        self.objects: list[Tree] = self.control_plane.api.put([NODE, teller()])
+        self.control_plane.api.put([NODE, teller()])
         self.size = 0
         self._runs = 0
 
     def grow(self, size: int) -> None:
-        """Have so many Services in the API server and in the manifests."""
-        self.objects += self.control_plane.api.put(crowd(self.size, size))
+        """Have so many Services in the API server."""
+        self.control_plane.api.put(crowd(self.size, size))
         self.size = size
-        self._write("crowd", self.objects)
 
     def measure(self, proxy: str, flavour: str) -> Outcome:
         self._runs += 1
-        self._tell(proxy, TARGET_PORTS[0])
+        self._tell(TARGET_PORTS[0])
         with ExitStack() as stack:
             node = stack.enter_context(BenchNode(f"kbpfbench-{self._runs}"))
             start = self._starter(proxy, flavour, node, stack)
@@ -81,7 +77,7 @@ class Bench:
             changes = []
             for number in range(CHANGES):
                 port = TARGET_PORTS[(number + 1) % 2]
-                changes.append(subject.wait_for(port, since=self._tell(proxy, port)))
+                changes.append(subject.wait_for(port, since=self._tell(port)))
             return Outcome(
                 first.elapsed_s,
                 first.cpu_s,
@@ -93,27 +89,19 @@ class Bench:
     def _starter(self, proxy: str, flavour: str, node: BenchNode, stack: ExitStack) -> Callable[[], Program]:
         log = self.folder / f"{self._runs}-{proxy}.log"
         name = node.namespace.name
-        if proxy == "kbpf":
-            flags = (*FLAGS, f"--iptables-backend={flavour}")
-            return lambda: start_kbpf(log, name, self.manifests, flags)
         relay = Relay(node.namespace, self.control_plane.port)
         stack.callback(relay.stop)
         kubeconfig = self.control_plane.kubeconfig(relay.port)
-        return lambda: start_kube_proxy(log, name, kubeconfig, FLAGS, path=self._programs(flavour))
+        if proxy == "kube-proxy":
+            return lambda: start_kube_proxy(log, name, kubeconfig, FLAGS, path=self._programs(flavour))
+        flags = [f"--kubeconfig={kubeconfig}", "--datapath=iptables", f"--iptables-backend={flavour}"]
+        return lambda: Program(log, [KBPF, *COMMON, *FLAGS, *flags], namespace=name)
 
-    def _tell(self, proxy: str, port: int) -> float:
-        """Move the teller's endpoint; returns when this proxy could know of it."""
+    def _tell(self, port: int) -> float:
+        """Move the teller's endpoint; returns when that began."""
         since = time.monotonic()
-        answers = self.control_plane.api.put([teller_slice(port)])
-        if proxy == "kbpf":
-            since = time.monotonic()
-        self._write("teller", answers)
+        self.control_plane.api.put([teller_slice(port)])
         return since
-
-    def _write(self, name: str, trees: Sequence[Tree]) -> None:
-        unfinished = self.folder / "unfinished"
-        unfinished.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}))
-        unfinished.replace(self.manifests / f"{name}.json")
 
     def _programs(self, flavour: str) -> Path:
         """A folder in which `iptables` and its like are of this flavour."""
