@@ -36,15 +36,20 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`backends` is the set of allowed ones; `masquerade` says whether they see a node address as the source."""
+    """`backends` is the set of allowed ones; `masquerade` says whether they see a node address as the source.
+
+    Except those at the addresses in `delivered`, which are this node's own: what came in from elsewhere is delivered
+    there as it is, since the node has no reason to be its sender.
+    """
 
     action: Action
     backends: frozenset[Backend] = frozenset()
     masquerade: bool = False
+    delivered: frozenset[Address] = frozenset()
 
     def is_masqueraded(self, flow: Flow, backend: Backend) -> bool:
         """Also true when a backend reaches itself through its Service (hairpin)."""
-        return self.masquerade or backend.address == flow.source
+        return backend.address not in self.delivered and (self.masquerade or backend.address == flow.source)
 
 
 PASS = Verdict(Action.PASS)

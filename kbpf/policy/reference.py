@@ -4,7 +4,7 @@ Slow and obvious on purpose. It judges the unit tests of the policy, both traces
 `kbpf explain` says. A flow is judged by its first packet; established flows follow their choice.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kbpf.model.address import Address, Family, family_of
 from kbpf.model.detector import LocalDetector, in_cidr
@@ -37,6 +37,14 @@ class ReferenceNode:
 
 def expected_verdict(table: ServiceTable, flow: Flow, node: ReferenceNode) -> Verdict:
     """The set of allowed backends, or reject, drop, pass; and whether the backend sees a node address."""
+    verdict = _decide(table, flow, node)
+    if flow.origin is Origin.HOST:
+        return verdict
+    backends = {backend.address for backend in verdict.backends}
+    return replace(verdict, delivered=node.local_addresses & backends)
+
+
+def _decide(table: ServiceTable, flow: Flow, node: ReferenceNode) -> Verdict:
     hit = _lookup(table, flow, node)
     if hit is None:
         return _closed_node_port(table, flow, node)

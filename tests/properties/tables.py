@@ -31,7 +31,7 @@ class Places:
     pod: Address
     outside: tuple[Address, ...]
     endpoints: tuple[tuple[Address, bool], ...]
-    """With whether they are on this node; the first one is `pod` itself."""
+    """With whether they are on this node; the first one is `pod` itself, the last one on the node's own network."""
     cluster_ips: tuple[Address, ...]
     external: tuple[Address, ...]
     """For external IPs and load balancers; the last one is an address of the node."""
@@ -58,6 +58,7 @@ def places(family: Family) -> Places:
             (at("10.42.1.10", "fd42:1::10"), True),
             (at("10.42.2.9", "fd42:2::9"), False),
             (at("10.42.2.10", "fd42:2::10"), False),
+            (at("192.168.60.11", "fd60::11"), True),
         ),
         cluster_ips=tuple(at(f"10.96.0.{n}", f"fd96::{n}") for n in (1, 2, 3)),
         external=(at("203.0.113.1", "2001:db8:5::1"), at("203.0.113.2", "2001:db8:5::2")),

@@ -81,11 +81,19 @@ def _verdict(flow: Flow, ends: tuple[Ended, ...]) -> Verdict:
     if fixed is not None:
         return fixed
     backends = frozenset(Backend(end.packet.destination, end.packet.port) for end in ends)
+    delivered = _delivered(flow, ends)
     # A hairpin is masqueraded whatever the rest of the rules say.
-    others = {end.packet.is_masqueraded for end in ends if end.packet.destination != flow.source}
+    others = {end.packet.is_masqueraded for end in ends if end.packet.destination not in (flow.source, *delivered)}
     if len(others) > 1:
         raise TraceError(f"the rules leave it to chance whether {flow} is masqueraded")
-    return Verdict(Action.FORWARD, backends, any(others))
+    return Verdict(Action.FORWARD, backends, any(others), delivered)
+
+
+def _delivered(flow: Flow, ends: tuple[Ended, ...]) -> frozenset[Address]:
+    """Backends at the node's own addresses: what comes in and goes to them does not cross nat POSTROUTING."""
+    if flow.origin is Origin.HOST:
+        return frozenset()
+    return frozenset(end.packet.destination for end in ends if end.packet.is_local(end.packet.destination))
 
 
 def _fixed_verdict(end: Ended) -> Verdict | None:

@@ -18,7 +18,14 @@ from kbpf.model.address import Family
 from kbpf.model.detector import in_cidr
 from kbpf.model.flow import Flow, Origin
 from tests.scenarios.harness.agent import Agent
-from tests.scenarios.harness.cluster import CLUSTER_CIDR, DEFAULT_SOURCE, NODE, NODE_NAME, SECOND_POD
+from tests.scenarios.harness.cluster import (
+    CLUSTER_CIDR,
+    DEFAULT_SOURCE,
+    NODE,
+    NODE_ADDRESSES,
+    NODE_NAME,
+    SECOND_POD,
+)
 from tests.scenarios.harness.format import FlowBase, Scenario
 from tests.scenarios.harness.objects import Tree, expand
 
@@ -56,6 +63,7 @@ class World:
         endpoints = dict.fromkeys(here, self._pods[here[0]].place) | dict.fromkeys(
             away, self.network.add_pod(*away).place
         )
+        endpoints |= dict.fromkeys(NODE_ADDRESSES.values(), self.node.host)
         self._servers.append(EchoServer(sorted(set(_endpoint_listeners(slices, endpoints)), key=repr)))
         elsewhere = list(dict.fromkeys(self._elsewhere(flows)))
         self.network.add_addresses(*{each.address for each in elsewhere if each.place == self.network.place})
@@ -152,7 +160,7 @@ def _endpoints(slices: Iterable[Tree]) -> Iterator[tuple[str, str | None, Tree]]
     for tree in slices:
         for endpoint in tree.get("endpoints") or []:
             for address in endpoint.get("addresses") or []:
-                if _is_pod(address):
+                if _is_pod(address) or address in NODE_ADDRESSES.values():
                     yield address, endpoint.get("nodeName"), tree
 
 
@@ -164,8 +172,8 @@ def _is_pod(address: str) -> bool:
 
 
 def _endpoint_addresses(slices: Iterable[Tree]) -> tuple[list[str], list[str]]:
-    """Those on n1, and all others."""
-    nodes = {address: node for address, node, _ in _endpoints(slices)}
+    """Those of pods on n1, and of all others."""
+    nodes = {address: node for address, node, _ in _endpoints(slices) if _is_pod(address)}
     here = sorted(address for address, node in nodes.items() if node == NODE_NAME)
     return here, sorted(nodes.keys() - set(here))
 
