@@ -157,7 +157,7 @@ def _on_own_socket(target: Target) -> Answer:
 
 def _exchange(made: socket.socket, target: Target) -> Answer:
     """One message and the answer to it; answers to earlier ones, which were given up, are passed over."""
-    words = str(time.monotonic_ns()).encode()
+    words = f"{time.monotonic_ns()}\n".encode()
     if target.is_connected:
         made.sendall(words)
     else:
