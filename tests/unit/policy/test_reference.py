@@ -280,3 +280,13 @@ def test_a_backend_that_reaches_itself_is_masqueraded():
     assert not found.masquerade
     assert [found.is_masqueraded(each, backend) for backend in (HERE, THERE)] == [True, False]
     assert Verdict(Action.FORWARD, frozenset({HERE}), masquerade=True).is_masqueraded(flow(*POD, CLUSTER_IP), HERE)
+
+
+def test_a_backend_on_the_nodes_own_network_sees_callers_as_they_are_unless_the_node_calls_itself():
+    own = Backend(Address("192.168.60.11"), 8080)
+    made = service("web", port(80, node_port=30080), type="NodePort")
+    endpoints = endpoint_slice("web", "192.168.60.11", "10.42.1.5")
+    for source, is_masqueraded in ((OUTSIDE, False), (HOST, True)):
+        found = verdict(flow(*source, "192.168.60.11", 30080), made, endpoints)
+        by_address = {each.address: found.is_masqueraded(flow(*source, "x"), each) for each in found.backends}
+        assert by_address == {own.address: is_masqueraded, "10.42.1.5": True}
