@@ -21,6 +21,7 @@ from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferr
 from kbpf.errors import DatapathUnavailable
 from kbpf.host.accounting import create_counters
 from kbpf.host.addresses import local_addresses
+from kbpf.host.conntrack import has_translated_flows
 from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
@@ -69,7 +70,7 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
     alone = ReplacingDatapath(NodeIptables(config, own, clock), ebpf)
     if name == "iptables":
         return alone
-    residual = ResidualDatapath(ebpf, NodeIptables(config, own, clock))
+    residual = ResidualDatapath(ebpf, NodeIptables(config, own, clock), has_translated_flows)
     return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
 
 

@@ -1,10 +1,11 @@
 """eBPF for everything that it treats exactly like kube-proxy, iptables for the few frontends that it defers.
 
 The residue is a ServiceTable of its own, holding only deferred frontends; while it is empty there is no rule of ours in
-netfilter at all, so that in-cluster traffic meets neither nat nor conntrack.
+netfilter at all, so that in-cluster traffic meets neither nat nor conntrack. After rules were there it takes longer:
+connections that they translated live on only while some rule keeps conntrack at work, so the last ones wait for them.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
@@ -46,9 +47,13 @@ class ResidualDatapath(Generic[Decision]):
 
     name = "ebpf"
 
-    def __init__(self, ebpf: DeferringDatapath[Decision], iptables: Datapath) -> None:
+    def __init__(
+        self, ebpf: DeferringDatapath[Decision], iptables: Datapath, has_translated_flows: Callable[[], bool]
+    ) -> None:
+        """`has_translated_flows`: are there connections whose packets only conntrack gets to their backend?"""
         self._ebpf = ebpf
         self._iptables = iptables
+        self._has_translated_flows = has_translated_flows
         self._table = ServiceTable()
         self._holds_rules = True
         """An earlier process may have left some."""
@@ -95,9 +100,14 @@ class ResidualDatapath(Generic[Decision]):
         affected = self._replace(dict.fromkeys(services, ()))
         if self._table.services:
             return self._iptables.sync(self._table, affected, full=False) if affected else None
-        if self._holds_rules:
-            self._iptables.cleanup()
-            self._holds_rules = False
+        return self._retire() if self._holds_rules else None
+
+    def _retire(self) -> SyncReport | None:
+        """No rule is needed any more. While connections are, what stays is what a node without Services has."""
+        if self._has_translated_flows():
+            return self._iptables.sync(self._table, frozenset(), full=True)
+        self._iptables.cleanup()
+        self._holds_rules = False
         return None
 
     def _replace(self, changed: Mapping[ServiceName, tuple[ResolvedPort, ...]]) -> set[ServiceName]:

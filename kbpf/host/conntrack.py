@@ -100,6 +100,24 @@ class KernelConntrack:
         return len(requests) - len(errors)
 
 
+def has_translated_flows() -> bool:
+    """Is there a TCP or UDP connection whose destination was rewritten? If the kernel does not say, there may be."""
+    if not _has_entries():
+        return False
+    try:
+        return any(_has_translated(family) for family in Family)
+    except OSError:
+        return True
+
+
+def _has_translated(family: Family) -> bool:
+    layout = LAYOUTS[family]
+    with NetlinkSocket(NETLINK_NETFILTER) as netlink:
+        return any(
+            map(layout.is_translated, netlink.dump(GET_ENTRY, NETFILTER_HEADER.pack(ADDRESS_FAMILY[family], 0, 0)))
+        )
+
+
 class TupleLayout:
     """Where in an entry of one family its two tuples lie.
 
@@ -120,13 +138,30 @@ class TupleLayout:
     def entry(self, payload: Payload) -> UdpEntry | None:
         """None for other protocols, and for flows of a one-way conntrack zone, which no rule of ours makes."""
         buffer, start, end = payload
+        found = self._tuples(payload)
+        if found is None or found[1] != socket.IPPROTO_UDP:
+            return None
+        destination, _, port, source, source_port = found
+        return UdpEntry(destination, port, source, source_port, buffer[start + NETFILTER_HEADER.size : end])
+
+    def is_translated(self, payload: Payload) -> bool:
+        """Do the answers of a TCP or UDP flow come from somebody else than whom the client talks to?"""
+        found = self._tuples(payload)
+        if found is None or found[1] not in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
+            return False
+        destination, _, port, source, source_port = found
+        return (destination, port) != (source, source_port)
+
+    def _tuples(self, payload: Payload) -> tuple[bytes, int, int, bytes, int] | None:
+        """Destination, protocol and port of the original direction, source and port of the replies."""
+        buffer, start, end = payload
         start += NETFILTER_HEADER.size
         if end - start < self._fields.size:
             return None
         original, destination, protocol, port, reply, source, source_port = self._fields.unpack_from(buffer, start)
-        if protocol != socket.IPPROTO_UDP or original != self._original_header or reply != self._reply_header:
+        if original != self._original_header or reply != self._reply_header:
             return None
-        return UdpEntry(destination, port, source, source_port, buffer[start:end])
+        return destination, protocol, port, source, source_port
 
 
 LAYOUTS = {Family.IPV4: TupleLayout(4), Family.IPV6: TupleLayout(16)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbpf.demo.remains import BPFFS
-from tests.builders import endpoint_slice, port, service
+from tests.builders import endpoint_slice, port, service, slice_port
 from tests.kernel.world import World, backends
 from tests.manifests import write_manifests
 
@@ -90,6 +90,23 @@ def test_the_fallback_replaces_a_running_ebpf_datapath_without_a_gap(world: Worl
     report = stream.report()
     assert (report.failed, report.failures) == (0, [])
     assert not world.node.bpffs.exists()
+    cleanup(world)
+
+
+@pytest.mark.parametrize("protocol", ["", "/udp"])
+def test_connections_that_iptables_translated_outlive_the_change_to_ebpf(
+    world: World, tmp_path: Path, protocol: str
+) -> None:
+    web = service("web", port(80), port(80, "u", "UDP"))
+    slices = endpoint_slice("web", *PODS, ports=[slice_port(8080), slice_port(8080, "u", "UDP")])
+    manifests = write_manifests(tmp_path / "both", web, slices)
+    world.serve(*(f"{pod}:8080{protocol}" for pod in PODS))
+    assert run_once(world, manifests, (), "--datapath=iptables").returncode == 0
+    sessions = world.sessions(CALLER, f"10.96.0.10:80{protocol}", count=10)
+    before = backends(sessions.ping())
+    assert run_once(world, manifests, (), "--datapath=ebpf", "--fallback=none").returncode == 0
+    for _ in range(3):
+        assert backends(sessions.ping()) == before
     cleanup(world)
 
 

@@ -77,7 +77,7 @@ class EbpfTraceEngine(TraceEngine):
         self._programs = FakePrograms()
         self._rules = Rules()
         ebpf = EbpfDatapath(self._programs, DeferSettings(), lambda: LOCAL_FLAGS, 0, SystemClock())
-        super().__init__(ResidualDatapath(ebpf, self._rules.datapath))
+        super().__init__(ResidualDatapath(ebpf, self._rules.datapath, lambda: False))
 
     def verdict(self, flow: Flow) -> Verdict:
         answer = self._answer_of_hooks(flow)

@@ -74,7 +74,8 @@ class Rig:
     def __init__(self) -> None:
         self.ebpf, self.iptables = Deferring("ebpf"), Ordered("iptables")
         self.diary = self.ebpf.diary = self.iptables.diary = []
-        self.datapath = ResidualDatapath(self.ebpf, self.iptables)
+        self.has_flows = False
+        self.datapath = ResidualDatapath(self.ebpf, self.iptables, lambda: self.has_flows)
 
     def sync(self, table: ServiceTable, *, full: bool = False) -> list[str]:
         """Who was written, in order."""
@@ -171,3 +172,20 @@ def test_rules_are_missed_only_while_there_must_be_some(rig: Rig):
     assert rig.datapath.lost() == ("programs",)
     rig.sync(SHARED)
     assert rig.datapath.lost() == ("programs", "IPv4 nat: our chains")
+
+
+def test_the_last_rules_wait_for_the_connections_that_they_translated(rig: Rig):
+    rig.sync(SHARED, full=True)
+    rig.has_flows = True
+    assert rig.sync(PLAIN) == ["ebpf: shop/web", "iptables: empty"]
+    assert rig.sync(PLAIN) == ["ebpf: shop/web", "iptables: empty"]
+    rig.has_flows = False
+    assert rig.sync(PLAIN)[-1] == "iptables: gone"
+    assert rig.sync(PLAIN) == ["ebpf: shop/web"]
+
+
+def test_rules_that_are_wanted_again_while_the_last_ones_wait_are_written(rig: Rig):
+    rig.sync(SHARED, full=True)
+    rig.has_flows = True
+    rig.sync(PLAIN)
+    assert rig.sync(SHARED) == ["iptables: shop/web", "ebpf: shop/web"]
