@@ -17,6 +17,8 @@ KbpfError
         └── MapFull          no room: names the map and its size
 """
 
+from kbpf.model.address import Family
+
 
 class KbpfError(Exception):
     """Base of all errors that reach the user as one line."""
@@ -62,6 +64,11 @@ class HostError(KbpfError):
 
 class DatapathError(KbpfError):
     """The kernel does not hold the wanted state; nothing was consumed and the next sync is a full one."""
+
+    families: frozenset[Family] = frozenset(Family)
+    """Those that were not written."""
+    refused_rules = False
+    """It was a restore of iptables that failed."""
 
 
 class CommandFailed(DatapathError):

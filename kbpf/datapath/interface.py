@@ -3,11 +3,12 @@
 A datapath is owned by the control thread. It translates the ServiceTable and decides nothing about endpoints.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ServiceTable
 
@@ -36,6 +37,28 @@ class Support:
     features: tuple[Feature, ...] = ()
 
 
+class RuleCount(NamedTuple):
+    held: int
+    written: int
+
+
+class MapFill(NamedTuple):
+    used: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyReport:
+    """What one sync did for one IP family."""
+
+    duration_s: float
+    full: bool
+    rules: Mapping[str, RuleCount] = field(default_factory=dict)
+    """By netfilter table, where there are rules."""
+    refused_partial: bool = False
+    """The kernel refused what a partial sync wrote, and took a full one."""
+
+
 @dataclass(frozen=True, slots=True)
 class SyncReport:
     """What one sync did; `sentence` is the log line, the event and the assertion of tests.
@@ -52,6 +75,10 @@ class SyncReport:
     deferred: dict[str, int] = field(default_factory=dict)
     """Frontends left to iptables, by reason."""
     warnings: tuple[str, ...] = ()
+    families: Mapping[Family, FamilyReport] = field(default_factory=dict)
+    """Those that this host has."""
+    maps: Mapping[str, MapFill] = field(default_factory=dict)
+    """BPF maps by name, without those that the programs fill themselves."""
 
     @property
     def sentence(self) -> str:

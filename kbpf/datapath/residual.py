@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from kbpf.datapath.interface import Datapath, Support, SyncReport
+from kbpf.datapath.interface import Datapath, FamilyReport, RuleCount, Support, SyncReport
+from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
 
@@ -57,6 +58,7 @@ class ResidualDatapath(Generic[Decision]):
         self._table = ServiceTable()
         self._holds_rules = True
         """An earlier process may have left some."""
+        self._rules: dict[Family, Mapping[str, RuleCount]] = {}
 
     def probe(self) -> Support:
         return self._ebpf.probe()
@@ -68,7 +70,7 @@ class ResidualDatapath(Generic[Decision]):
         written = self._write_rules({service: ports for service, ports in changed.items() if ports}, full=full)
         report = self._ebpf.commit(prepared)
         removed = self._remove_rules([service for service, ports in changed.items() if not ports])
-        return _joined(report, written, removed)
+        return self._joined(report, written, removed)
 
     def lost(self) -> tuple[str, ...]:
         return self._ebpf.lost() + (self._iptables.lost() if self._table.services else ())
@@ -108,18 +110,32 @@ class ResidualDatapath(Generic[Decision]):
             return self._iptables.sync(self._table, frozenset(), full=True)
         self._iptables.cleanup()
         self._holds_rules = False
+        self._rules = {}
         return None
 
     def _replace(self, changed: Mapping[ServiceName, tuple[ResolvedPort, ...]]) -> set[ServiceName]:
         return set().union(*(self._table.replace(service, ports) for service, ports in changed.items()))
 
+    def _joined(self, ebpf: SyncReport, written: SyncReport | None, removed: SyncReport | None) -> SyncReport:
+        """One report for both: eBPF looked at every service, and its duration includes the rules written in between."""
+        rules = [report for report in (written, removed) if report is not None]
+        return replace(
+            ebpf,
+            writes=ebpf.writes + sum(report.writes for report in rules),
+            duration_s=ebpf.duration_s + (removed.duration_s if removed else 0.0),
+            warnings=(*ebpf.warnings, *(warning for report in rules for warning in report.warnings)),
+            families=self._families(ebpf, rules),
+        )
 
-def _joined(ebpf: SyncReport, written: SyncReport | None, removed: SyncReport | None) -> SyncReport:
-    """One report for both: eBPF looked at every service, and its duration includes the rules written in between."""
-    rules = [report for report in (written, removed) if report is not None]
-    return replace(
-        ebpf,
-        writes=ebpf.writes + sum(report.writes for report in rules),
-        duration_s=ebpf.duration_s + (removed.duration_s if removed else 0.0),
-        warnings=(*ebpf.warnings, *(warning for report in rules for warning in report.warnings)),
-    )
+    def _families(self, ebpf: SyncReport, rules: list[SyncReport]) -> dict[Family, FamilyReport]:
+        """Those of eBPF, each with the rules that are there; what no sync has written now was written before."""
+        held = {
+            family: {table: RuleCount(count.held, 0) for table, count in counts.items()}
+            for family, counts in self._rules.items()
+        }
+        self._rules = {**held, **{family: each.rules for report in rules for family, each in report.families.items()}}
+        refused = {family for report in rules for family, each in report.families.items() if each.refused_partial}
+        return {
+            family: replace(each, rules=self._rules.get(family, {}), refused_partial=family in refused)
+            for family, each in ebpf.families.items()
+        }

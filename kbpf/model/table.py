@@ -83,6 +83,8 @@ class ResolvedPort(msgspec.Struct, frozen=True, gc=False):
     source_ranges: tuple[str, ...] = ()
     """Of load balancer IPs only; empty means all."""
     health_check_node_port: int = 0
+    ready_here: frozenset[Address] = frozenset()
+    """Addresses of ready endpoints on this node, for the answer of the health check node port, if there is one."""
     known_endpoints: int = 0
     """How many endpoints there are in the cluster, whether they could serve or not."""
 

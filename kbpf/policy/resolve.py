@@ -6,6 +6,7 @@ Called by the proxier once per sync; its result goes into the ServiceTable, whic
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from kbpf.model.address import Address
 from kbpf.model.endpoint import Endpoint, EndpointsKey
 from kbpf.model.names import ServiceName
 from kbpf.model.node import NodeTopology
@@ -54,6 +55,7 @@ def resolve_port(port: ServicePort, endpoints: tuple[Endpoint, ...], node: NodeT
         affinity_timeout_s=port.affinity_timeout_s,
         source_ranges=port.source_ranges,
         health_check_node_port=port.health_check_node_port,
+        ready_here=_ready_here(endpoints) if port.health_check_node_port else frozenset(),
         known_endpoints=len(endpoints),
     )
 
@@ -79,6 +81,11 @@ def _target(is_local_policy: bool, has_any: bool, has_local: bool) -> Target:
     if is_local_policy and not has_local:
         return Target(view, Outcome.DROP)
     return Target(view, Outcome.FORWARD)
+
+
+def _ready_here(endpoints: tuple[Endpoint, ...]) -> frozenset[Address]:
+    """Draining endpoints are not among them: load balancers must leave, even while traffic falls back to them."""
+    return frozenset(endpoint.address for endpoint in endpoints if endpoint.is_local and endpoint.ready)
 
 
 def _backend(endpoint: Endpoint) -> Backend:

@@ -17,6 +17,7 @@ from kbpf.tracking.changes import ChangeTracker, Checkout
 from kbpf.tracking.endpoints import merge_slices
 from kbpf.tracking.service_ports import service_ports
 from kbpf.tracking.slice_record import SliceRecord, slice_record
+from kbpf.tracking.trigger_times import TriggerTime, TriggerTimes
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """RFC 1123 subdomain, the widest rule that the API has for these names. They end up in rule files."""
@@ -28,15 +29,18 @@ class ChangeSet:
     slices: Checkout[SliceName, SliceRecord]
     dirty: frozenset[ServiceName]
     """Every Service whose resolution may differ from what was last synced."""
+    triggers: dict[ServiceName, tuple[TriggerTime, ...]]
 
 
 class Trackers:
-    def __init__(self, node_name: str) -> None:
+    def __init__(self, node_name: str, started_at: float = 0.0) -> None:
+        """`started_at`: in seconds since the epoch; see `TriggerTimes`."""
         self._node_name = node_name
         self._services: ChangeTracker[ServiceName, tuple[ServicePort, ...]] = ChangeTracker()
         self._slices: ChangeTracker[SliceName, SliceRecord] = ChangeTracker()
         self._slices_of: dict[ServiceName, set[SliceName]] = {}
         self._problems: dict[tuple[type, ServiceName | SliceName], tuple[Problem, ...]] = {}
+        self._triggers = TriggerTimes(started_at)
         self._unconfirmed: frozenset[ServiceName] = frozenset()
         """Dirty in a checkout that was not committed: the table, perhaps half the kernel, holds what it showed."""
 
@@ -61,8 +65,13 @@ class Trackers:
         problems = _name_problems("EndpointSlice", event.name)
         if event.slice is not None and not problems:
             record, problems = slice_record(event.name, event.slice, self._node_name)
-        self._index(event.name, self._slices.current.get(event.name), record)
+        before = self._slices.current.get(event.name)
+        self._index(event.name, before, record)
         changed = self._slices.update(event.name, record)
+        if changed and record is not None and event.slice is not None:
+            self._triggers.note(record.service, record.family, event.slice)
+        elif before is not None and record is None:
+            self._triggers.forget(before.service)
         return changed, self._new_problems((SliceName, event.name), problems if event.slice is not None else ())
 
     def _index(self, name: SliceName, before: SliceRecord | None, after: SliceRecord | None) -> None:
@@ -93,12 +102,22 @@ class Trackers:
         for records in (slices.shown, slices.synced):
             dirty.update(record.service for record in records.values() if record is not None)
         self._unconfirmed = frozenset(dirty)
-        return ChangeSet(services, slices, self._unconfirmed)
+        return ChangeSet(services, slices, self._unconfirmed, self._triggers.checkout())
 
     def commit(self, changes: ChangeSet) -> None:
         self._services.commit(changes.services)
         self._slices.commit(changes.slices)
+        self._triggers.commit(changes.triggers)
         self._unconfirmed -= changes.dirty
+
+    @property
+    def pending_services(self) -> int:
+        """Service objects that differ from what was last synced."""
+        return len(self._services.pending)
+
+    @property
+    def pending_slices(self) -> int:
+        return len(self._slices.pending)
 
     @property
     def has_pending(self) -> bool:

@@ -28,9 +28,9 @@ from kbpf.datapath.ebpf.layout import (
 from kbpf.datapath.ebpf.plan import Plan, plan
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.ebpf.store import MapSet
-from kbpf.datapath.interface import Support, SyncReport
+from kbpf.datapath.interface import FamilyReport, Support, SyncReport
 from kbpf.errors import LoadFailed
-from kbpf.model.address import Address, packed
+from kbpf.model.address import Address, Family, packed
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
 
@@ -150,14 +150,18 @@ class EbpfDatapath:
         hooks = self._programs.attach() if prepared.full else 0
         self._memory = prepared.memory
         installed = prepared.memory.installed
+        duration_s = self._clock.monotonic() - prepared.started
         return SyncReport(
             self.name,
             prepared.full,
             len(prepared.services),
             prepared.plan.writes + hooks,
-            self._clock.monotonic() - prepared.started,
+            duration_s,
             installed.deferred,
             installed.warnings,
+            # Every write is for both families at once.
+            dict.fromkeys(Family, FamilyReport(duration_s, prepared.full)),
+            installed.fill,
         )
 
     def lost(self) -> tuple[str, ...]:

@@ -17,10 +17,15 @@ from kbpf.datapath.ebpf.ids import Ids
 from kbpf.datapath.ebpf.layout import BackendKey, BackendValue, DeferReason
 from kbpf.datapath.ebpf.room import Room
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
+from kbpf.datapath.interface import MapFill
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
 
 _NOTHING = Encoded()
+FILLED = frozenset(
+    spec.name for spec in (layout.FRONTENDS, layout.SERVICES, layout.SLOTS, layout.MEMBERSHIP, layout.BACKENDS)
+)
+"""Maps that hold our rows and no others."""
 
 
 @dataclass(slots=True)
@@ -95,6 +100,13 @@ class Installed:
             DeferReason(reason).name.lower().replace("_", "-"): count
             for reason, count in sorted(self._deferred.items())
             if reason != DeferReason.NONE and count
+        }
+
+    @property
+    def fill(self) -> dict[str, MapFill]:
+        """How full the maps are whose rows are ours alone."""
+        return {
+            spec.name: MapFill(self.used[spec.name], spec.max_entries) for spec in self._specs if spec.name in FILLED
         }
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import replace
 import structlog
 
 from kbpf.clock import Clock
-from kbpf.datapath.interface import Answer, Feature, Support, SyncReport
+from kbpf.datapath.interface import Answer, FamilyReport, Feature, Support, SyncReport
 from kbpf.datapath.iptables.commands import Flavour, Run, Tool, find_tools, run_process
 from kbpf.datapath.iptables.counters import COUNTERS, match_works
 from kbpf.datapath.iptables.family import FamilyRules
@@ -75,7 +75,9 @@ class IptablesDatapath:
         warnings = list(self._open())
         errors: dict[Family, DatapathError] = {}
         writes, was_full = 0, False
+        reports: dict[Family, FamilyReport] = {}
         for family, rules in self._families.items():
+            began = self._clock.monotonic()
             try:
                 written = rules.sync(table, dirty, full=full)
             except DatapathError as error:
@@ -85,13 +87,23 @@ class IptablesDatapath:
                 continue
             writes += written.writes
             was_full |= written.full
+            took_s = self._clock.monotonic() - began
+            reports[family] = FamilyReport(took_s, written.full, written.rules, written.refused_partial)
             warnings += [f"{family.value}: {warning}" for warning in written.warnings]
             warnings += [f"{service}: {reason}, left out" for service, reason in sorted(rules.book.refused.items())]
         if errors:
             raise _joined(errors)
         services = len(list(table.services)) if was_full else len(dirty)
         duration_s = self._clock.monotonic() - started
-        return SyncReport(self.name, was_full, services, writes, duration_s, warnings=self._news(warnings, was_full))
+        return SyncReport(
+            self.name,
+            was_full,
+            services,
+            writes,
+            duration_s,
+            warnings=self._news(warnings, was_full),
+            families=reports,
+        )
 
     def lost(self) -> tuple[str, ...]:
         """Tables in which another program deleted our chains: the canary is gone."""
@@ -159,7 +171,11 @@ class IptablesDatapath:
 def _joined(errors: Mapping[Family, DatapathError]) -> DatapathError:
     words = "; ".join(f"{family.value}: {error}" for family, error in errors.items())
     is_lock = all(isinstance(error, RulesLocked) for error in errors.values())
-    return RulesLocked(words) if is_lock else DatapathError(words)
+    joined = RulesLocked(words) if is_lock else DatapathError(words)
+    # Whoever waits for one lock waits in both families.
+    joined.families = frozenset(Family if is_lock else errors)
+    joined.refused_rules = True
+    return joined
 
 
 def _dump(tool: Tool) -> Iterator[str]:

@@ -40,6 +40,7 @@ class RuleBook:
         self._pages: dict[ServiceName, tuple[Page, ...]] = {}
         self._endpoints: dict[ServiceName, int] = {}
         self._all_endpoints = 0
+        self.rules_in_bodies = 0
 
     @property
     def is_large(self) -> bool:
@@ -55,6 +56,8 @@ class RuleBook:
         for service in services:
             before = self._pages.get(service, ())
             after = self._render(table, service, before)
+            if before is not after:
+                self.rules_in_bodies += _count_rules(after) - _count_rules(before)
             if after:
                 self._pages[service] = after
             else:
@@ -110,3 +113,7 @@ class RuleBook:
 
 def _rules(pages: tuple[Page, ...]) -> tuple[PortRules, ...]:
     return tuple(page.rules for page in pages)
+
+
+def _count_rules(pages: tuple[Page, ...]) -> int:
+    return sum(len(chain.rules) for page in pages for chain in page.rules.chains)

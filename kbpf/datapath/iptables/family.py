@@ -5,16 +5,18 @@ does a full sync the next time then. A partial sync that is refused becomes a fu
 the kernel is not so.
 """
 
-from collections.abc import Set
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from kbpf.clock import Clock
+from kbpf.datapath.interface import RuleCount
 from kbpf.datapath.iptables import names
 from kbpf.datapath.iptables.book import RuleBook
 from kbpf.datapath.iptables.commands import Tool
 from kbpf.datapath.iptables.plan import Difference, against_applied, against_observed, arrange
-from kbpf.datapath.iptables.ruleset import parse_save
+from kbpf.datapath.iptables.ruleset import RestoreInput, Table, parse_save
 from kbpf.datapath.iptables.settings import IptablesSettings
 from kbpf.datapath.iptables.static import PRESENT, SharedChains, shared_chains
 from kbpf.errors import CommandFailed
@@ -25,7 +27,9 @@ from kbpf.model.table import ServiceTable
 class Written(NamedTuple):
     full: bool
     writes: int
+    rules: Mapping[str, RuleCount]
     warnings: tuple[str, ...] = ()
+    refused_partial: bool = False
 
 
 class FamilyRules:
@@ -45,7 +49,7 @@ class FamilyRules:
         except CommandFailed as error:
             written = self._sync_all(table)
             warning = f"rules were not as we left them, so everything was compared; a partial sync got: {error}"
-            return written._replace(warnings=(warning, *written.warnings))
+            return written._replace(warnings=(warning, *written.warnings), refused_partial=True)
 
     def forget(self) -> None:
         """The kernel may have changed: observe it before the next write."""
@@ -65,7 +69,7 @@ class FamilyRules:
             for service in turned.values()
         )
         wanted = self._shared_chains() if entries_turned else applied
-        return Written(False, self._apply(against_applied(turned.values(), applied, wanted), wanted))
+        return self._apply(against_applied(turned.values(), applied, wanted), wanted)
 
     def _sync_all(self, table: ServiceTable) -> Written:
         applied, self._applied = self._applied, None
@@ -77,19 +81,28 @@ class FamilyRules:
         foreign_work = self._sweeper.without_waiting(difference).described
         if applied == wanted and not turned and foreign_work:
             warnings = (f"another program changed our rules, put back: {foreign_work}", *warnings)
-        return Written(True, self._apply(difference, wanted), warnings)
+        return self._apply(difference, wanted)._replace(full=True, warnings=warnings)
 
     def _shared_chains(self) -> SharedChains:
         return shared_chains(self.book.entries(), self.book.family, self.book.settings)
 
-    def _apply(self, difference: Difference, wanted: SharedChains) -> int:
+    def _apply(self, difference: Difference, wanted: SharedChains) -> Written:
         self._applied = None  # until all of it is known to be in the kernel
         swept = self._sweeper.sweep(difference, may_wait=self.book.is_large)
         inputs = arrange(swept, self.tool.chunk_chains)
         for restore_input in inputs:
             self.tool.restore(restore_input.text)
         self._applied = wanted
-        return sum(each.writes for each in inputs)
+        return Written(False, sum(each.writes for each in inputs), self._count_rules(inputs, wanted))
+
+    def _count_rules(self, inputs: Sequence[RestoreInput], wanted: SharedChains) -> dict[str, RuleCount]:
+        held = Counter({Table.NAT: self.book.rules_in_bodies})
+        for key, chain in (*wanted.foundation.items(), *wanted.dispatch.items()):
+            held[key.table] += len(chain.rules)
+        written: Counter[Table] = Counter()
+        for each in inputs:
+            written.update({part.table: sum(len(chain.rules) for chain in part.chains) for part in each.tables})
+        return {table.value: RuleCount(held[table], written[table]) for table in (Table.FILTER, Table.NAT)}
 
 
 class Sweeper:
