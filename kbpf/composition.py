@@ -5,6 +5,7 @@ Shared by `server`, `render`, `probe` and `cleanup`; nothing else names an imple
 
 from collections.abc import Set
 from dataclasses import replace
+from typing import NamedTuple
 
 import structlog
 
@@ -49,8 +50,15 @@ def intervals(config: Config, datapath_name: str) -> RunnerIntervals:
     return RunnerIntervals(config.min_sync_period_s, config.sync_period_s, longest_s)
 
 
-def choose_datapath(config: Config, clock: Clock) -> str:
-    """ "ebpf" or "iptables", with the reason in the log, once. Raises DatapathUnavailable when nothing can run."""
+class Choice(NamedTuple):
+    """`name` is "ebpf" or "iptables"; `fallback_reason` is empty when nothing else was wished for."""
+
+    name: str
+    fallback_reason: str = ""
+
+
+def choose_datapath(config: Config, clock: Clock) -> Choice:
+    """With the reason in the log, once. Raises DatapathUnavailable when nothing can run."""
     support = Support(Answer.NO, "not asked for")
     if config.datapath is not DatapathWish.IPTABLES:
         support = make_ebpf(config, None, clock).probe()
@@ -59,9 +67,10 @@ def choose_datapath(config: Config, clock: Clock) -> str:
         iptables = make_iptables(config, None, clock).probe()
         if iptables.answer is Answer.NO:
             raise DatapathUnavailable(f"{iptables.reason}; {reason}")
-    say = log.info if config.datapath.value in ("auto", name) and support.answer is not Answer.NO else log.warning
+    is_fallback = name == "iptables" and config.datapath is not DatapathWish.IPTABLES
+    say = log.warning if is_fallback else log.info
     say(f"running {name}: {reason}")
-    return name
+    return Choice(name, reason if is_fallback else "")
 
 
 def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> Datapath:

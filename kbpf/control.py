@@ -13,8 +13,8 @@ from kbpf.datapath.interface import SyncReport
 from kbpf.errors import KbpfError, RulesLocked
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import Event, SourceFailed
-from kbpf.observe.health import HealthTracker
 from kbpf.proxier import Proxier
+from kbpf.publisher import Publisher
 from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
 
 log = structlog.get_logger()
@@ -28,13 +28,13 @@ class ControlLoop:
         proxier: Proxier,
         runner: BoundedFrequencyRunner,
         inspections: InspectionSchedule,
-        health: HealthTracker,
+        publisher: Publisher,
         intervals: Callable[[str], RunnerIntervals],
     ) -> None:
         self._proxier = proxier
         self._runner = runner
         self._inspections = inspections
-        self._health = health
+        self._publisher = publisher
         self._intervals = intervals
         self._datapath_name = ""
         self._events: queue.SimpleQueue[Event | SourceFailed | None] = queue.SimpleQueue()
@@ -66,10 +66,12 @@ class ControlLoop:
         """One run of the line: its sentence or its error in the log, its result in the health and the runner."""
         is_asked_for = self._runner.is_requested
         self._runner.started()
+        self._publisher.syncing()
         try:
             report = self._proxier.sync(full=self._inspections.is_due() and self._must_be_full())
         except KbpfError as error:
             self._runner.finished(False)
+            self._publisher.failed(error)
             if isinstance(error, RulesLocked):
                 self._runner.retry_soon()
             log.error(f"sync failed, trying again in {self._runner.seconds_until_due():.0f} s: {error}")
@@ -77,13 +79,13 @@ class ControlLoop:
         except Exception:
             # A defect of ours. The kernel keeps its last good state, and the next full sync may well succeed.
             self._runner.finished(False)
+            self._publisher.failed(None)
             log.exception("sync failed unexpectedly; please report this")
             return
         self._use_intervals_of(report.datapath)
         self._runner.finished(True)
         if report.full:
             self._inspections.synced_fully(report.duration_s)
-        self._health.updated()
         self._tell(report, is_asked_for)
 
     def _seconds_until_due(self) -> float | None:
@@ -111,6 +113,7 @@ class ControlLoop:
                 event = self._events.get_nowait()
         except queue.Empty:
             pass
+        self._publisher.took(self._proxier.change_counts, is_eligible=self._proxier.node_is_eligible)
 
     def _take(self, event: Event | SourceFailed | None) -> None:
         if event is None:
@@ -118,9 +121,8 @@ class ControlLoop:
         elif isinstance(event, SourceFailed):
             raise event.error
         elif self._proxier.take(event):
-            self._health.queued()
+            self._publisher.queued()
             self._runner.request()
-        self._health.node_eligible(self._proxier.node_is_eligible)
 
     def _use_intervals_of(self, datapath_name: str) -> None:
         if datapath_name != self._datapath_name:

@@ -11,6 +11,7 @@ from kbpf.model.detector import DetectLocalMode, LocalDetector, in_cidr
 from kbpf.model.node import node_addresses, pod_cidrs
 from kbpf.model.objects import Node
 
+WILDCARDS = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104  (kube-proxy's default)
 LOOPBACK = {Family.IPV4: Address("127.0.0.1"), Family.IPV6: Address("::1")}
 
 
@@ -61,6 +62,15 @@ def node_ips(config: Config, own: Node | None) -> dict[Family, Address]:
     for addresses in (node_addresses(own) if own else (), config.node_ips):
         found |= {family_of(address): address for address in addresses}
     return found
+
+
+def health_check_hosts(
+    config: Config, own: Node | None, local: Callable[[], frozenset[Address]]
+) -> dict[Family, tuple[str, ...]]:
+    """Where health check node ports listen: on the addresses of node ports, or on the wildcard when that is all."""
+    ranges = expand_node_port_addresses(config.node_port_addresses, tuple(node_ips(config, own).values()))
+    addresses = _node_port_addresses(ranges, local)
+    return {family: addresses.get(family, (WILDCARDS[family],)) for family in Family}
 
 
 def detectors(config: Config, own: Node | None) -> dict[Family, LocalDetector]:

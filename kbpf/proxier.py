@@ -11,6 +11,7 @@ server.py owns the thread that calls it and decides with the runner when to. Not
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import structlog
 
@@ -22,7 +23,8 @@ from kbpf.model.node import NodeTopology, is_eligible, node_zone
 from kbpf.model.objects import Node
 from kbpf.model.table import ServiceTable
 from kbpf.policy.resolve import resolve
-from kbpf.tracking.trackers import Trackers
+from kbpf.tracking.trackers import ChangeCounts, Trackers
+from kbpf.tracking.trigger_times import TriggerTime
 
 log = structlog.get_logger()
 
@@ -31,11 +33,15 @@ REQUIRED_KINDS = frozenset(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the HTTP threads and the log may know of the last sync."""
+    """What a sync that succeeded leaves to be told."""
 
     report: SyncReport
-    services: int
-    service_ports: int
+    table: ServiceTable
+    services: frozenset[ServiceName]
+    """Those that may differ from before."""
+    changes: ChangeCounts
+    node: Node | None = None
+    triggers: tuple[TriggerTime, ...] = ()
     cleaned: tuple[CleanedFlows, ...] = ()
 
 
@@ -103,6 +109,10 @@ class Proxier:
         return is_eligible(self._node) if self._node else not self._expects_node
 
     @property
+    def change_counts(self) -> ChangeCounts:
+        return self._trackers.counts
+
+    @property
     def is_ready(self) -> bool:
         """All initial lists are complete; until then the kernel keeps what an earlier process left there."""
         return not self._missing
@@ -130,7 +140,8 @@ class Proxier:
         self._trackers.commit(changes)
         self._needs_full = self._needs_resolve_all = False
         cleaned = self._udp_cleanup.clean(repaired=report.full and report.writes > 0)
-        self._publish(Status(report, len(self._table.services), len(self._table), cleaned))
+        triggers = tuple(chain.from_iterable(changes.triggers.values()))
+        self._publish(Status(report, self._table, dirty, self._trackers.counts, self._node, triggers, cleaned))
         return report
 
     def _resolve(self, services: frozenset[ServiceName]) -> frozenset[ServiceName]:

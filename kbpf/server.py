@@ -25,9 +25,8 @@ from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.detector import DetectLocalMode
-from kbpf.observe.health import HealthTracker
-from kbpf.observe.http import HealthServer
-from kbpf.proxier import Proxier
+from kbpf.observation import Observation
+from kbpf.proxier import Proxier, Status
 from kbpf.runner import BoundedFrequencyRunner
 from kbpf.source.interface import Source
 from kbpf.source.watch import ManifestSource
@@ -50,23 +49,23 @@ class Background(Protocol):
 
 def serve(loaded: Loaded, *, once: bool) -> None:
     """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails."""
-    config = loaded.config
+    config, clock = loaded.config, SystemClock()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    clock = SystemClock()
     source = _make_source(config, clock)
-    datapath_name = choose_datapath(config, clock)
-    health = HealthTracker(clock, timeout_s=2 * config.sync_period_s)
-    runner = BoundedFrequencyRunner(intervals(config, datapath_name), clock)
-    proxier = _make_proxier(config, datapath_name, clock)
+    choice = choose_datapath(config, clock)
+    observation = Observation(config, clock)
+    observation.publisher.running(*choice)
+    runner = BoundedFrequencyRunner(intervals(config, choice.name), clock)
+    proxier = _make_proxier(config, choice.name, observation, clock)
     inspections = InspectionSchedule(config.sync_period_s, clock)
-    loop = ControlLoop(proxier, runner, inspections, health, lambda name: intervals(config, name))
+    loop = ControlLoop(proxier, runner, inspections, observation.publisher, lambda name: intervals(config, name))
     _stop_on_signals(loop)
     source.start(loop.put)
     try:
         if once:
             log.info(loop.run_once().sentence)
         else:
-            _run(loop, health, loaded)
+            _run(loop, observation, loaded)
     finally:
         source.stop()
 
@@ -86,15 +85,20 @@ def _make_source(config: Config, clock: Clock) -> Source:
     return ApiSource(HttpTransport(access), url, config.node_name, clock, needs_pod_ranges=needs_pod_ranges)
 
 
-def _make_proxier(config: Config, datapath_name: str, clock: Clock) -> Proxier:
+def _make_proxier(config: Config, datapath_name: str, observation: Observation, clock: Clock) -> Proxier:
     tuning = ConntrackTuning(config.conntrack, KernelSysctls())
     tuning.run()
+
+    def publish(status: Status) -> None:
+        observation.publisher.synced(status)
+        _tune_late(tuning)
+
     return Proxier(
         config.node_name,
-        Trackers(config.node_name),
+        Trackers(config.node_name, clock.now()),
         lambda own: make_datapath(datapath_name, config, own, clock),
         UdpCleanup(KernelConntrack(), clock),
-        lambda status: _tune_late(tuning),
+        publish,
         expects_node=not config.manifests,
     )
 
@@ -115,15 +119,13 @@ def prepare_node(config: Config) -> None:
     log.info("the node is prepared")
 
 
-def _run(loop: ControlLoop, health: HealthTracker, loaded: Loaded) -> None:
+def _run(loop: ControlLoop, observation: Observation, loaded: Loaded) -> None:
     changed = threading.Event()
-    config = loaded.config
-    services: list[Background] = []
-    if config.healthz_address:
-        services.append(HealthServer(config.healthz_address, health))
+    services: list[Background] = [*observation.servers(loaded)]
     if loaded.file:
         services.append(ConfigurationWatch(loaded.file.path, loaded.file.text, lambda: _end(loop, changed)))
     with ExitStack() as running:
+        running.callback(observation.service_health.stop)
         for service in services:
             service.start()
             running.callback(service.stop)

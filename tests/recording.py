@@ -3,8 +3,9 @@
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from kbpf.datapath.interface import Answer, Support, SyncReport
+from kbpf.datapath.interface import Answer, FamilyReport, Support, SyncReport
 from kbpf.errors import KbpfError
+from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
 
@@ -43,7 +44,10 @@ class RecordingDatapath:
                 self.held.pop(name, None)
         self.syncs.append((frozenset(dirty), full))
         writes = len(dirty) + (self.repairs if full else 0)
-        return SyncReport(self.name, full, len(names), writes, self.duration_s, warnings=self.warnings)
+        families = dict.fromkeys(Family, FamilyReport(self.duration_s, full))
+        return SyncReport(
+            self.name, full, len(names), writes, self.duration_s, warnings=self.warnings, families=families
+        )
 
     def lost(self) -> tuple[str, ...]:
         return self.missing

@@ -1,13 +1,15 @@
 """What the commands have in common: their settings as options, and how those become one configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from kbpf.cli import kubeproxy_settings, own_settings
-from kbpf.cli.setting import Setting, given_of
+from kbpf.cli.setting import Setting, given_of, value_in
+from kbpf.configuration.document import encode
 from kbpf.configuration.loading import Loaded, load
 from kbpf.configuration.reading import ConfigurationFile
 
@@ -55,7 +57,9 @@ def load_options(options: Mapping[str, Any], file: ConfigurationFile | None = No
     level = options.get("level")
     level = (options.get("verbosity") or None) if level is None else level
     logging = (LOG_FORMAT.given(options.get("log_format")), LEVEL.given(level))
-    return load(file, (*given_of(RUNNING, options), *filter(None, logging)), MAP_NAMES)
+    loaded = load(file, (*given_of(RUNNING, options), *filter(None, logging)), MAP_NAMES)
+    tree = encode(loaded.document)
+    return replace(loaded, flags={setting.flag.removeprefix("--"): value_in(tree, setting) for setting in RUNNING})
 
 
 def ignored_flags(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class Setting:
             type=self.type,
             default=None,
             multiple=self.is_list,
-            show_default=self.default or _default_of(self.paths) or False,
+            show_default=self.default or value_in(DEFAULTS, self) or False,
             help=self.help,
             hidden=self.is_hidden,
             **more,
@@ -76,10 +76,13 @@ def given_of(settings: Iterable[Setting], options: Mapping[str, Any]) -> Iterato
             yield given
 
 
-def _default_of(paths: tuple[str, ...]) -> str:
-    value: Any = DEFAULTS
-    for step in paths[0].split(".") if paths else ():
+def value_in(tree: Mapping[str, Any], setting: Setting) -> str:
+    """What an encoded document says about the setting, as the flag would be written."""
+    value: Any = tree
+    for step in setting.paths[0].split(".") if setting.paths else ():
         value = value.get(step) if isinstance(value, dict) else None
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value in (None, "", [], {}) or isinstance(value, dict) else str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "" if value is None or isinstance(value, dict) else str(value)

@@ -7,14 +7,14 @@ field's path.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
 from kbpf.config import Config
 from kbpf.configuration.document import KubeProxyConfiguration, decode
-from kbpf.configuration.meaning import WrongValue, config_of
+from kbpf.configuration.meaning import NOWHERE, WrongValue, config_of
 from kbpf.configuration.reading import ConfigurationFile, Tree
 from kbpf.errors import UsageError
 
@@ -42,6 +42,8 @@ class Loaded:
     config: Config
     warnings: tuple[str, ...] = ()
     file: ConfigurationFile | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """What each flag comes to, for /flagz."""
 
 
 def load(file: ConfigurationFile | None = None, given: Iterable[Given] = (), map_names: tuple[str, ...] = ()) -> Loaded:
@@ -53,7 +55,18 @@ def load(file: ConfigurationFile | None = None, given: Iterable[Given] = (), map
         raise _named(_wrong_value(error), file, given) from error
     except WrongValue as wrong:
         raise _named(wrong, file, given) from wrong
-    return Loaded(document, config, (*(file.warnings if file else ()), *notices(document)), file)
+    return Loaded(effective(document, config), config, (*(file.warnings if file else ()), *notices(document)), file)
+
+
+def effective(document: KubeProxyConfiguration, config: Config) -> KubeProxyConfiguration:
+    """With the defaults written out that depend on other fields."""
+    return msgspec.structs.replace(
+        document,
+        mode=document.mode or "iptables",
+        healthz_bind_address=str(config.healthz_address or NOWHERE),
+        metrics_bind_address=str(config.metrics_address or NOWHERE),
+        node_port_addresses=config.node_port_addresses,
+    )
 
 
 def overlay(tree: Mapping[str, Any], given: Iterable[Given]) -> Tree:

@@ -79,6 +79,8 @@ class SyncReport:
     """Those that this host has."""
     maps: Mapping[str, MapFill] = field(default_factory=dict)
     """BPF maps by name, without those that the programs fill themselves."""
+    fallback_reason: str = ""
+    """Why another datapath carries the services than the one that was started."""
 
     @property
     def sentence(self) -> str:

@@ -4,6 +4,7 @@ server.py composes them: iptables alone is a ReplacingDatapath, eBPF is a Fallin
 """
 
 from collections.abc import Set
+from dataclasses import replace
 
 import structlog
 
@@ -78,6 +79,8 @@ class FallingBackDatapath:
         self._active = first
         self._fallback: Datapath | None = fallback
         self._failures = 0
+        self._reason = ""
+        """Why the fallback carries everything, once it does."""
 
     @property
     def name(self) -> str:
@@ -95,7 +98,7 @@ class FallingBackDatapath:
                 raise
             report = self._fall_back(self._fallback, table, error)
         self._failures = 0
-        return report
+        return replace(report, fallback_reason=self._reason)
 
     def lost(self) -> tuple[str, ...]:
         return self._active.lost()
@@ -111,7 +114,8 @@ class FallingBackDatapath:
         return isinstance(error, LoadFailed) or (isinstance(error, MapError) and self._failures >= MAX_FAILURES)
 
     def _fall_back(self, fallback: Datapath, table: ServiceTable, error: DatapathError) -> SyncReport:
-        log.warning(f"running {fallback.name}: {self._active.name} failed: {error}")
+        reason = f"{self._active.name} failed: {error}"
+        log.warning(f"running {fallback.name}: {reason}")
         report = fallback.sync(table, frozenset(table.services), full=True)
-        self._active, self._fallback = fallback, None
+        self._active, self._fallback, self._reason = fallback, None, reason
         return report

@@ -32,6 +32,7 @@ ONLY_UDP = nested(
 
 ENTRY_COUNT = Path("/proc/sys/net/netfilter/nf_conntrack_count")
 """Of the reader's network namespace; absent while connection tracking is not loaded."""
+ENTRY_ROOM = Path("/proc/sys/net/netfilter/nf_conntrack_max")
 
 
 class UdpEntry(NamedTuple):
@@ -190,3 +191,11 @@ def _delete_request(entry: UdpEntry) -> bytes:
     names = nested(CTA_TUPLE_ORIG, parts[CTA_TUPLE_ORIG])
     names += b"".join(attribute(kind, parts[kind]) for kind in (CTA_ZONE, CTA_ID) if kind in parts)
     return NETFILTER_HEADER.pack(family, 0, 0) + names
+
+
+def conntrack_fill() -> tuple[int, int] | None:
+    """Tracked connections of this network namespace, and how many there may be; None while nothing is tracked."""
+    try:
+        return int(ENTRY_COUNT.read_text()), int(ENTRY_ROOM.read_text())
+    except OSError:
+        return None

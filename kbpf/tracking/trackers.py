@@ -7,6 +7,7 @@ thread owns it. Nothing here is lost by a failed sync, see `changes`.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbpf.model.endpoint import Endpoint, EndpointsKey
 from kbpf.model.events import ServiceChanged, SliceChanged
@@ -32,6 +33,15 @@ class ChangeSet:
     triggers: dict[ServiceName, tuple[TriggerTime, ...]]
 
 
+class ChangeCounts(NamedTuple):
+    """Changes of objects so far, and objects that differ from what was last synced."""
+
+    services: int = 0
+    slices: int = 0
+    services_pending: int = 0
+    slices_pending: int = 0
+
+
 class Trackers:
     def __init__(self, node_name: str, started_at: float = 0.0) -> None:
         """`started_at`: in seconds since the epoch; see `TriggerTimes`."""
@@ -41,6 +51,7 @@ class Trackers:
         self._slices_of: dict[ServiceName, set[SliceName]] = {}
         self._problems: dict[tuple[type, ServiceName | SliceName], tuple[Problem, ...]] = {}
         self._triggers = TriggerTimes(started_at)
+        self._service_changes = self._slice_changes = 0
         self._unconfirmed: frozenset[ServiceName] = frozenset()
         """Dirty in a checkout that was not committed: the table, perhaps half the kernel, holds what it showed."""
 
@@ -57,6 +68,7 @@ class Trackers:
         problems = _name_problems("Service", event.name)
         if event.service is not None and not problems:
             ports, problems = service_ports(event.name, event.service)
+        self._service_changes += 1
         changed = self._services.update(event.name, ports or None)
         return changed, self._new_problems((ServiceName, event.name), problems if event.service is not None else ())
 
@@ -68,6 +80,7 @@ class Trackers:
         before = self._slices.current.get(event.name)
         self._index(event.name, before, record)
         changed = self._slices.update(event.name, record)
+        self._slice_changes += changed
         if changed and record is not None and event.slice is not None:
             self._triggers.note(record.service, record.family, event.slice)
         elif before is not None and record is None:
@@ -111,13 +124,9 @@ class Trackers:
         self._unconfirmed -= changes.dirty
 
     @property
-    def pending_services(self) -> int:
-        """Service objects that differ from what was last synced."""
-        return len(self._services.pending)
-
-    @property
-    def pending_slices(self) -> int:
-        return len(self._slices.pending)
+    def counts(self) -> ChangeCounts:
+        pending = len(self._services.pending), len(self._slices.pending)
+        return ChangeCounts(self._service_changes, self._slice_changes, *pending)
 
     @property
     def has_pending(self) -> bool:

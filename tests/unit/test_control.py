@@ -11,10 +11,13 @@ from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import Kind, SourceFailed, Synced
 from kbpf.observe.health import HealthTracker
+from kbpf.observe.metrics import Metrics
+from kbpf.observe.service_health import ServiceHealthPorts
 from kbpf.proxier import Proxier
+from kbpf.publisher import Publisher
 from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
 from kbpf.tracking.trackers import Trackers
-from tests.builders import NODE_NAME, changed, service
+from tests.builders import NODE_NAME, changed, endpoint_slice, service
 from tests.recording import RecordingDatapath
 
 SYNC_PERIOD_S = 30
@@ -39,9 +42,17 @@ class Rig:
         self.health = HealthTracker(self.clock, timeout_s=60)
         self.runner = BoundedFrequencyRunner(INTERVALS, self.clock)
         udp_cleanup = UdpCleanup(FakeConntrack(), self.clock)
-        proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), lambda own: self.datapath, udp_cleanup, lambda status: None)
+        self.metrics = Metrics()
+        ports = ServiceHealthPorts(self.health, lambda service, port, reason: None)
+        self.publisher = Publisher(self.health, self.metrics, ports, lambda own: {}, self.clock)
+        self.made = 0
+        proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), self._make_datapath, udp_cleanup, self.publisher.synced)
         inspections = InspectionSchedule(SYNC_PERIOD_S, self.clock)
-        self.loop = ControlLoop(proxier, self.runner, inspections, self.health, lambda name: INTERVALS)
+        self.loop = ControlLoop(proxier, self.runner, inspections, self.publisher, lambda name: INTERVALS)
+
+    def _make_datapath(self, own: object) -> RecordingDatapath:
+        self.made += 1
+        return self.datapath
 
     def lists_complete(self) -> None:
         for kind in Kind:
@@ -66,8 +77,34 @@ def test_a_stop_before_the_lists_are_complete_ends_the_loop_without_a_sync():
     rig.loop.put(changed(service()))
     rig.loop.stop()
     rig.loop.run()
-    assert rig.datapath.syncs == []
+    assert (rig.made, rig.datapath.syncs) == (0, [])
     assert not rig.health.snapshot().is_healthy
+
+
+@pytest.mark.parametrize("missing", Kind)
+def test_nothing_is_made_or_written_before_every_list_is_complete(missing: Kind):
+    rig = Rig()
+    rig.loop.put(changed(service("web")))
+    rig.loop.put(changed(endpoint_slice("web", "10.42.1.5")))
+    for kind in set(Kind) - {missing}:
+        rig.loop.put(Synced(kind))
+    rig.clock.advance(7200)
+    rig.loop.stop()
+    rig.loop.run()
+    assert (rig.made, rig.datapath.syncs) == (0, [])
+
+
+def test_a_failed_sync_is_counted_and_does_not_move_the_time_of_the_last_good_one():
+    rig = Rig()
+    rig.loop.sync()
+    rig.clock.advance(10)
+    rig.datapath.failures.append(MapError("slots: no room"))
+    with capture_logs():
+        rig.loop.sync()
+    value = rig.metrics.registry.get_sample_value
+    assert value("kbpf_sync_failures_total") == 1
+    assert value("kubeproxy_sync_proxy_rules_last_timestamp_seconds", {"ip_family": "IPv4"}) == rig.clock.now() - 10
+    assert value("kubeproxy_sync_proxy_rules_duration_seconds_count", {"ip_family": "IPv4"}) == 2
 
 
 def test_a_failed_sync_is_one_line_and_a_retry():
@@ -80,7 +117,7 @@ def test_a_failed_sync_is_one_line_and_a_retry():
         rig.loop.sync()
     assert logs == [{"event": "sync failed, trying again in 30 s: slots: no room", "log_level": "error"}]
     assert rig.runner.seconds_until_due() == 30
-    assert rig.health.snapshot().last_updated is None
+    assert rig.health.snapshot().families == {}
 
 
 def test_a_source_that_cannot_go_on_ends_the_loop_with_its_error():

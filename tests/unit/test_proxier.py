@@ -73,7 +73,8 @@ def test_a_sync_brings_the_decided_services_to_the_datapath(rig: Rig):
     rig.lists_complete()
     rig.proxier.sync()
     assert rig.backends() == ["10.42.1.5", "10.42.2.5"]
-    assert rig.published[-1].services == 1
+    assert rig.published[-1].services == {WEB}
+    assert rig.published[-1].table.services == {WEB}
 
 
 def test_the_first_sync_is_full_and_the_next_one_looks_at_what_changed_only(rig: Rig):

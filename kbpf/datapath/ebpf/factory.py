@@ -9,8 +9,11 @@ from kbpf.clock import Clock, SystemClock
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.defer import DeferSettings
-from kbpf.datapath.ebpf.layout import LocalFlag
+from kbpf.datapath.ebpf.layout import STATS, LocalFlag
+from kbpf.datapath.ebpf.maps import Counters
+from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.ebpf.programs import PinnedPrograms
+from kbpf.errors import MapError
 from kbpf.model.address import Address
 
 _SO_NETNS_COOKIE = 71
@@ -37,6 +40,18 @@ def create(
         netns_cookie(),
         clock or SystemClock(),
     )
+
+
+def hook_results(bpffs_root: Path) -> dict[str, int]:
+    """Calls of the hooks so far, by how they ended; nothing where no programs are. Safe in any thread."""
+    try:
+        counters = Counters.open(STATS, Pins(bpffs_root).map(STATS.name))
+    except MapError:
+        return {}
+    try:
+        return {reason.name.lower().replace("_", "-"): total for reason, total in counters.read().items()}
+    finally:
+        counters.close()
 
 
 def netns_cookie() -> int:

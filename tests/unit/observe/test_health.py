@@ -1,17 +1,15 @@
-"""When /healthz says yes."""
+"""When /healthz and /livez say yes, family by family, and in which words."""
 
-import http.client
 import json
-import socket
-import time
-from collections.abc import Iterator
 
 import pytest
 
-from kbpf.clock import FakeClock, SystemClock
-from kbpf.config import ListenAddress
+from kbpf.clock import FakeClock
+from kbpf.model.address import Family
 from kbpf.observe.health import HealthTracker
-from kbpf.observe.http import HealthServer
+from kbpf.observe.healthz import health_answer
+
+IPV4, IPV6 = Family
 
 
 @pytest.fixture
@@ -24,88 +22,104 @@ def health(clock: FakeClock) -> HealthTracker:
     return HealthTracker(clock, timeout_s=60)
 
 
-def test_nothing_is_healthy_before_the_first_complete_sync(health: HealthTracker):
-    assert not health.snapshot().is_healthy
+def ask(health: HealthTracker, path: str = "/healthz") -> tuple[int, dict]:
+    answer = health_answer(health, lambda path, status: None)(path)
+    return answer.status.value, json.loads(answer.body)
+
+
+def test_nothing_is_healthy_before_the_first_complete_sync_but_the_process_is_alive(health: HealthTracker):
+    status, body = ask(health)
+    assert (status, body["healthy"], body["status"], body["lastUpdated"]) == (503, False, {}, "0001-01-01T00:00:00Z")
+    assert ask(health, "/livez")[0] == 200
+
+
+def test_a_first_sync_that_does_not_come_about_ends_the_life(health: HealthTracker, clock: FakeClock):
+    health.queued()
+    clock.advance(60)
+    assert ask(health, "/livez")[0] == 503
 
 
 def test_a_finished_sync_makes_it_healthy(health: HealthTracker):
-    health.updated()
-    assert health.snapshot().is_healthy
+    health.updated(Family)
+    assert ask(health)[0] == 200
 
 
 def test_a_change_that_waits_too_long_makes_it_unhealthy(health: HealthTracker, clock: FakeClock):
-    health.updated()
+    health.updated(Family)
     health.queued()
     clock.advance(59)
-    assert health.snapshot().is_healthy
+    assert ask(health)[0] == 200
     clock.advance(1)
-    assert not health.snapshot().is_healthy
+    assert ask(health)[0] == ask(health, "/livez")[0] == 503
 
 
 def test_later_changes_do_not_hide_the_oldest_one(health: HealthTracker, clock: FakeClock):
-    health.updated()
+    health.updated(Family)
     health.queued()
     clock.advance(40)
     health.queued()
     clock.advance(20)
-    assert not health.snapshot().is_healthy
+    assert ask(health)[0] == 503
 
 
 def test_a_quiet_cluster_stays_healthy(health: HealthTracker, clock: FakeClock):
-    health.updated()
+    health.updated(Family)
     clock.advance(86400)
-    assert health.snapshot().is_healthy
+    assert ask(health)[0] == 200
 
 
-def test_last_updated_equals_the_current_time_in_a_good_answer_only(health: HealthTracker, clock: FakeClock):
-    health.updated()
-    clock.advance(100)
-    body = json.loads(health.snapshot().body(with_node=True))
-    assert body["lastUpdated"] == body["currentTime"]
+def test_one_family_that_is_stuck_is_told_from_the_other(health: HealthTracker, clock: FakeClock):
+    health.updated(Family)
     health.queued()
+    health.updated([IPV4])
     clock.advance(60)
-    body = json.loads(health.snapshot().body(with_node=True))
-    assert body["lastUpdated"] < body["currentTime"]
+    status, body = ask(health)
+    assert status == 503
+    assert {family: entry["healthy"] for family, entry in body["status"].items()} == {"IPv4": True, "IPv6": False}
 
 
-def test_the_liveness_body_says_nothing_of_the_node(health: HealthTracker):
-    assert "nodeEligible" not in json.loads(health.snapshot().body(with_node=False))
+def test_a_family_that_this_host_does_not_have_does_not_count(health: HealthTracker, clock: FakeClock):
+    health.queued()
+    health.updated([IPV4])
+    clock.advance(60)
+    status, body = ask(health)
+    assert (status, list(body["status"])) == (200, ["IPv4"])
 
 
-@pytest.fixture
-def served() -> Iterator[tuple[HealthTracker, ListenAddress]]:
-    health = HealthTracker(SystemClock(), timeout_s=60)
-    address = ListenAddress("127.0.0.1", _free_port())
-    server = HealthServer(address, health)
-    server.start()
-    yield health, address
-    server.stop()
+def test_the_body_is_kube_proxy_s(health: HealthTracker, clock: FakeClock):
+    health.updated(Family)
+    clock.advance(100.25)
+    answer = health_answer(health, lambda path, status: None)("/healthz")
+    assert answer.body == (
+        b'{"lastUpdated":"1970-01-01T00:18:20.250000Z","currentTime":"1970-01-01T00:18:20.250000Z",'
+        b'"nodeEligible":true,"healthy":true,"status":{'
+        b'"IPv4":{"lastUpdated":"1970-01-01T00:16:40Z","healthy":true},'
+        b'"IPv6":{"lastUpdated":"1970-01-01T00:16:40Z","healthy":true}}}'
+    )
+    assert answer.content_type == "application/json"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def test_last_updated_is_the_newest_sync_in_a_bad_answer(health: HealthTracker, clock: FakeClock):
+    health.updated([IPV6])
+    clock.advance(5)
+    health.queued()
+    health.updated([IPV4])
+    clock.advance(60)
+    assert ask(health)[1]["lastUpdated"] == "1970-01-01T00:16:45Z"
 
 
-def get(address: ListenAddress, path: str) -> int:
-    deadline = time.monotonic() + 5
-    while True:
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=5)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline, "the server never listened"
-            time.sleep(0.01)
-        finally:
-            connection.close()
-
-
-def test_the_two_paths_differ_while_the_node_is_being_removed(served: tuple[HealthTracker, ListenAddress]):
-    health, address = served
-    assert get(address, "/healthz") == 503
-    health.updated()
-    assert (get(address, "/healthz"), get(address, "/livez"), get(address, "/else")) == (200, 200, 404)
+def test_a_node_that_is_being_removed_is_alive_and_healthy_and_not_for_balancers(health: HealthTracker):
+    health.updated(Family)
     health.node_eligible(False)
-    assert (get(address, "/healthz"), get(address, "/livez")) == (503, 200)
+    status, body = ask(health)
+    assert (status, body["nodeEligible"], body["healthy"]) == (503, False, True)
+    status, body = ask(health, "/livez")
+    assert status == 200
+    assert "nodeEligible" not in body
+
+
+def test_answers_are_counted_and_other_paths_are_not_found(health: HealthTracker):
+    counted = []
+    answer = health_answer(health, lambda path, status: counted.append((path, status.value)))
+    assert [answer(path).status.value for path in ("/healthz", "/livez", "/else", "/")] == [503, 200, 404, 404]
+    assert counted == [("/healthz", 503), ("/livez", 200)]

@@ -1,0 +1,49 @@
+"""Metrics that the kernel counts: they are read when somebody asks, in the thread of whoever asks.
+
+The readers come from outside and must be safe to call from any thread; one that cannot read answers nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+RULE_COUNTERS = {
+    "ct_state_invalid_dropped_pkts": ("ct_state_invalid_dropped", "Packets that rules dropped as INVALID"),
+    "localhost_nps_accepted_pkts": ("localhost_nodeports_accepted", "New flows to node ports on 127.0.0.1"),
+}
+"""The metrics of the counters that rules name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReaders:
+    """`hook_results`: calls of the eBPF hooks, by how they ended. `conntrack`: entries, and room for them.
+    `rule_counters`: packets, by the name of the counter that rules refer to."""
+
+    hook_results: Callable[[], Mapping[str, int]]
+    conntrack: Callable[[], tuple[int, int] | None]
+    rule_counters: Callable[[], Mapping[str, int]]
+
+
+class KernelCollector(Collector):
+    def __init__(self, readers: KernelReaders) -> None:
+        self._readers = readers
+
+    def describe(self) -> list[Metric]:
+        """Registering must not read."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        results = CounterMetricFamily(
+            "kbpf_hook_results", "Calls of the eBPF hooks by how they ended", labels=["reason"]
+        )
+        for reason, count in self._readers.hook_results().items():
+            results.add_metric([reason], count)
+        yield results
+        if fill := self._readers.conntrack():
+            yield GaugeMetricFamily("kbpf_conntrack_entries", "Tracked connections", fill[0])
+            yield GaugeMetricFamily("kbpf_conntrack_max_entries", "Connections that can be tracked", fill[1])
+        packets = self._readers.rule_counters()
+        for counter, (name, text) in RULE_COUNTERS.items():
+            yield CounterMetricFamily(f"kubeproxy_iptables_{name}_packets", text, packets.get(counter, 0))
