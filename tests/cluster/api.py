@@ -98,18 +98,25 @@ class Api:
         return [{"apiVersion": answer["apiVersion"], "kind": kind, **item} for item in answer["items"]]
 
     def request(self, method: str, path: str, body: Tree | None = None) -> Tree:
-        connection = self._connection()
         content = None if body is None else json.dumps(body)
+        try:
+            status, text = self._exchange(method, path, content)
+        except ssl.SSLEOFError:
+            # The server ends connections that are idle for long, and says so only at the next attempt.
+            status, text = self._exchange(method, path, content)
+        if status >= 300:
+            raise Refused(status, _message_of(text))
+        return json.loads(text) if text.startswith("{") else {}
+
+    def _exchange(self, method: str, path: str, content: str | None) -> tuple[int, str]:
+        connection = self._connection()
         try:
             connection.request(method, path, content, self.headers)
             response = connection.getresponse()
-            text = response.read().decode()
+            return response.status, response.read().decode()
         except (OSError, http.client.HTTPException):
             connection.close()
             raise
-        if response.status >= 300:
-            raise Refused(response.status, _message_of(text))
-        return json.loads(text) if text.startswith("{") else {}
 
     def close(self) -> None:
         self.writers.shutdown()

@@ -3,8 +3,10 @@
 That is possible because kbpf has taken kube-proxy's names, meanings and defaults.
 """
 
+import shutil
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from tests.cluster.programs import Program, built
@@ -34,9 +36,20 @@ def start_kube_proxy(
     )
 
 
-def start_kbpf(log: Path, namespace: str, manifests: Path, flags: Sequence[str]) -> Program:
-    return Program(
-        log,
-        [KBPF, "--datapath=iptables", f"--manifests={manifests}", *COMMON, *flags],
-        namespace=namespace,
-    )
+def start_kbpf(log: Path, namespace: str, feed: Path, flags: Sequence[str]) -> Program:
+    """`feed`: a folder of manifests, or a kubeconfig file."""
+    source = f"--manifests={feed}" if feed.is_dir() else f"--kubeconfig={feed}"
+    return Program(log, [KBPF, "--datapath=iptables", source, *COMMON, *flags], namespace=namespace)
+
+
+def iptables_programs(folder: Path, backend: str) -> Path:
+    """A folder below `folder` in which `iptables` and its like are those of the backend: kube-proxy takes PATH's."""
+    programs = folder / f"iptables-{backend}"
+    programs.mkdir(exist_ok=True)
+    for stem, suffix in product(("iptables", "ip6tables"), ("", "-save", "-restore")):
+        program = shutil.which(f"{stem}-{backend}{suffix}")
+        assert program, f"{stem}-{backend}{suffix} is not installed"
+        link = programs / f"{stem}{suffix}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(program)
+    return programs

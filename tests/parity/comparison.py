@@ -1,8 +1,8 @@
 """The real kube-proxy and kbpf side by side: one API server, and for each setting a pair of nodes that see the same.
 
 `Comparison.show(objects)` makes exactly these objects exist, waits until every proxy has them in its rules, and
-`differences` says what the rules of a pair do not have in common. kbpf reads a manifest that holds the objects as the
-API server answered them, defaults and all.
+`differences` says what the rules of a pair do not have in common. Where kbpf is to read a manifest, that holds the
+objects as the API server answered them, defaults and all.
 """
 
 import json

@@ -1,6 +1,5 @@
 """Two nodes that look the same: on one runs the real kube-proxy, on the other kbpf, both with the same settings."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from kbpf.demo.namespaces import Namespace
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay, create_node
 from tests.cluster.programs import Program
-from tests.cluster.proxies import start_kbpf, start_kube_proxy
+from tests.cluster.proxies import iptables_programs, start_kbpf, start_kube_proxy
 from tests.parity import rules
 from tests.parity.marker import shows
 from tests.parity.node import ADDRESSES, FLAGS
@@ -28,6 +27,8 @@ class Setting:
     """Of the nodes, as both find them when they start."""
     backend: str = ""
     """"nft" or "legacy" when it is not to be the machine's choice."""
+    reads_manifests: bool = False
+    """kbpf takes the objects from a file, not from the API server."""
 
     @property
     def arguments(self) -> list[str]:
@@ -46,13 +47,16 @@ class Pair:
             self._write_sysctls(node)
 
     def start(self) -> None:
-        kubeconfig = self.control_plane.kubeconfig(self.relays[self.control_node].port)
+        kubeconfig, own_kubeconfig = (
+            self.control_plane.kubeconfig(self.relays[node].port) for node in (self.control_node, self.own_node)
+        )
         flags, backend = self.setting.arguments, self.setting.backend
-        path = self._programs_of(backend) if backend else None
+        path = iptables_programs(self.folder, backend) if backend else None
         control = start_kube_proxy(self._log("kube-proxy"), self.control_node.name, kubeconfig, flags, path=path)
         self.programs.append((control, self.control_node))
         own_flags = [*flags, f"--iptables-backend={backend}"] if backend else flags
-        own = start_kbpf(self._log("kbpf"), self.own_node.name, self.manifests, own_flags)
+        feed = self.manifests if self.setting.reads_manifests else own_kubeconfig
+        own = start_kbpf(self._log("kbpf"), self.own_node.name, feed, own_flags)
         self.programs.append((own, self.own_node))
 
     def stop_programs(self) -> None:
@@ -90,19 +94,6 @@ class Pair:
         for name, value in self.setting.sysctls.items():
             with node.entered():
                 Path("/proc/sys", *name.split(".")).write_text(value)
-
-    def _programs_of(self, backend: str) -> Path:
-        """A folder in which `iptables` and its like are those of the backend: kube-proxy takes what PATH offers."""
-        folder = self.folder / f"iptables-{backend}"
-        folder.mkdir(exist_ok=True)
-        for stem in ("iptables", "ip6tables"):
-            for suffix in ("", "-save", "-restore"):
-                program = shutil.which(f"{stem}-{backend}{suffix}")
-                assert program, f"{stem}-{backend}{suffix} is not installed"
-                link = folder / f"{stem}{suffix}"
-                link.unlink(missing_ok=True)
-                link.symlink_to(program)
-        return folder
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{self.setting.name.replace(' ', '-')}-{name}.log"

@@ -1,4 +1,4 @@
-"""Every setting that changes rules, each with a pair of its own, all of them on the same worlds at the same time."""
+"""Every setting that changes rules, or how they come about, each with a pair of its own, on the same worlds."""
 
 import pytest
 
@@ -10,6 +10,7 @@ from tests.parity.random_world import World
 pytestmark = [pytest.mark.root, pytest.mark.parity]
 
 SETTINGS = (
+    Setting("manifests", reads_manifests=True),
     Setting("masquerade all", {"masquerade-all": "true"}),
     Setting("masquerade bit", {"iptables-masquerade-bit": "0"}),
     Setting("node CIDR", {"detect-local-mode": "NodeCIDR"}),
