@@ -1,14 +1,13 @@
 """The datapath on a host: what it writes, what it leaves alone, how it comes back into step."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 
-from kbpf.datapath.iptables.commands import Completed
-from kbpf.datapath.iptables.fake import FaultyRun
 from kbpf.datapath.iptables.rule import parse_rule
 from kbpf.datapath.iptables.ruleset import Table
 from kbpf.datapath.iptables.trace import TraceNode, trace
-from kbpf.errors import DatapathError
 from kbpf.model.address import Address, Family
 from kbpf.model.flow import PASS, REJECT, Action, Origin
 from kbpf.model.names import Protocol, ServiceName
@@ -57,9 +56,9 @@ def objects(*more: Service | EndpointSlice) -> tuple[Service | EndpointSlice, ..
     )
 
 
-def many_services(count: int) -> ServiceTable:
-    """`web` and its like, each with two backends."""
-    (pattern,) = table_of(service("web"), endpoint_slice("web", "10.244.1.1", "10.244.1.2")).ports_of(WEB)
+def many_services(count: int, backends: Iterable[str] = ("10.244.1.1", "10.244.1.2")) -> ServiceTable:
+    """`web` and its like, each with the same backends."""
+    (pattern,) = table_of(service("web"), endpoint_slice("web", *backends)).ports_of(WEB)
     table = ServiceTable()
     for number in range(count):
         name = ServiceName("shop", f"web{number}")
@@ -238,13 +237,13 @@ def test_flushed_tables_are_noticed_and_repaired(host: Host):
     assert meaning(host.rules()) == before
 
 
-def flush(host: Host, table: Table) -> None:
+def flush(host: Host, table: Table, family: Family = Family.IPV4) -> None:
     """iptables -F, iptables -X, as a firewall daemon does."""
-    chains = host.rules()[table]
+    chains = host.rules(family)[table]
     own = [name for name in chains if not name.isalpha()]
     deletions = [f"-D{rule[2:]}" for name in chains if name.isalpha() for rule in chains[name].rules]
     lines = [*(f":{name} - [0:0]" for name in own), *deletions, *(f"-X {name}" for name in own)]
-    host.tool().restore("\n".join([f"*{table.value}", *lines, "COMMIT", ""]))
+    host.tool(family).restore("\n".join([f"*{table.value}", *lines, "COMMIT", ""]))
 
 
 def test_a_partial_sync_on_flushed_tables_repairs_them(host: Host):
@@ -256,35 +255,6 @@ def test_a_partial_sync_on_flushed_tables_repairs_them(host: Host):
     report = datapath.sync(table, change(table, *objects(more)), full=False)
     assert report.full
     assert len(report.warnings) == 1
-    assert host.datapath().sync(table, NOTHING, full=True).writes == 0
-
-
-# -- faults ------------------------------------------------------------------------------------------------------------
-
-KILLED = Completed(-9, "", "")
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["before its work", "after its work"])
-@pytest.mark.parametrize("number", range(1, 6))
-def test_a_restore_that_is_killed_is_made_good_by_the_next_sync(host: Host, number: int, late: bool):
-    restores = 0
-
-    def fails(_: int, argv: object) -> bool:
-        nonlocal restores
-        restores += "restore" in str(argv)
-        return "restore" in str(argv) and restores == number
-
-    run = FaultyRun(host.run, fails, answer=KILLED, late=late)
-    table = many_services(500)
-    datapath = host.datapath(run)
-    failures = 0
-    for dirty in (NOTHING, change(table, *objects()), change(table), frozenset(table.services)):
-        try:
-            datapath.sync(table, dirty, full=False)
-        except DatapathError:
-            failures += 1
-    assert failures <= 1
-    datapath.sync(table, NOTHING, full=False)
     assert host.datapath().sync(table, NOTHING, full=True).writes == 0
 
 
