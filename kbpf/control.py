@@ -68,7 +68,8 @@ class ControlLoop:
         self._runner.started()
         self._publisher.syncing()
         try:
-            report = self._proxier.sync(full=self._inspections.is_due() and self._must_be_full())
+            looks_closer, lost = self._inspect()
+            report = self._proxier.sync(full=looks_closer or bool(lost))
         except KbpfError as error:
             self._runner.finished(False)
             self._publisher.failed(error)
@@ -86,7 +87,7 @@ class ControlLoop:
         self._runner.finished(True)
         if report.full:
             self._inspections.synced_fully(report.duration_s)
-        self._tell(report, is_asked_for)
+        self._tell(report, lost, is_asked_for)
 
     def _seconds_until_due(self) -> float | None:
         """None: nothing can be done before the initial lists are complete."""
@@ -94,15 +95,12 @@ class ControlLoop:
             return None
         return max(0.0, min(self._runner.seconds_until_due(), self._inspections.seconds_until_due()))
 
-    def _must_be_full(self) -> bool:
-        """At an inspection: is something gone, or is it time to look closer?"""
+    def _inspect(self) -> tuple[bool, tuple[str, ...]]:
+        """When it is time to: whether to look at everything, and if not, what a cheap look finds gone."""
+        if not self._inspections.is_due():
+            return False, ()
         self._inspections.looked()
-        if self._inspections.may_be_full:
-            return True
-        lost = self._proxier.lost()
-        if lost:
-            log.warning(f"another program took away: {'; '.join(lost)}; putting everything back")
-        return bool(lost)
+        return (True, ()) if self._inspections.may_be_full else (False, self._proxier.lost())
 
     def _take_events(self, timeout_s: float | None) -> None:
         """Wait for an event, then take all that are there: many events, one sync."""
@@ -129,9 +127,11 @@ class ControlLoop:
             self._datapath_name = datapath_name
             self._runner.set_intervals(self._intervals(datapath_name))
 
-    def _tell(self, report: SyncReport, is_asked_for: bool) -> None:
-        """A look that found everything in place is no news."""
+    def _tell(self, report: SyncReport, lost: tuple[str, ...], is_asked_for: bool) -> None:
+        """A look that found everything in place is no news; a datapath may know better than we what was gone."""
         say = log.info if is_asked_for or report.writes else log.debug
         say(report.sentence)
         for warning in report.warnings:
             log.warning(warning)
+        if lost and not report.warnings:
+            log.warning(f"another program took away: {'; '.join(lost)}; it is back")

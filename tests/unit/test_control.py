@@ -182,10 +182,20 @@ def test_what_is_lost_is_named_and_put_back_by_a_full_sync_whatever_it_costs(dea
     with capture_logs() as logs:
         dear.loop.sync()
     assert fulls(dear) == [True, True]
-    assert logs[0] == {
-        "event": "another program took away: IPv4 nat: our chains; IPv6 nat: our chains; putting everything back",
+    assert logs[-1] == {
+        "event": "another program took away: IPv4 nat: our chains; IPv6 nat: our chains; it is back",
         "log_level": "warning",
     }
+
+
+def test_a_datapath_that_says_what_was_gone_is_not_repeated(dear: Rig):
+    dear.datapath.missing = ("IPv4 nat: our chains",)
+    dear.datapath.warnings = ("IPv4: put back: nat KUBE-SERVICES",)
+    with capture_logs() as logs:
+        dear.loop.sync()
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "IPv4: put back: nat KUBE-SERVICES"
+    ]
 
 
 def test_a_stream_of_changes_does_not_keep_inspections_away(dear: Rig):
