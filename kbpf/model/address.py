@@ -32,7 +32,7 @@ def family_of(address: str) -> Family:
     return Family.IPV6 if ":" in address else Family.IPV4
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address:
     """Canonical form of an address as the API may spell it.
 
@@ -41,7 +41,8 @@ def parse_address(text: str) -> Address:
     """
     if ":" not in text:
         with suppress(OSError, ValueError):  # the usual spelling, at a fifth of the price
-            return Address(socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, text)))
+            canonical = socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, text))
+            return Address(text if text == canonical else canonical)
         parts = text.split(".")
         # isascii: str.isdigit alone also accepts digits of other scripts.
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):

@@ -3,6 +3,9 @@
 Only what changes routing is in the record, so a new resourceVersion or annotation alone is no change. Pure.
 """
 
+import sys
+from functools import lru_cache
+
 import msgspec
 
 from kbpf.model.address import Address, Family, family_of, parse_address
@@ -11,6 +14,8 @@ from kbpf.model.names import Protocol, ServiceName, SliceName
 from kbpf.model.objects import HEADLESS_LABEL, SERVICE_NAME_LABEL, EndpointSlice, Hint, SliceEndpoint, SlicePort
 from kbpf.model.problem import Problem, shown
 from kbpf.tracking.service_ports import is_port
+
+NO_HINTS: frozenset[str] = frozenset()
 
 
 class SliceRecord(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +71,7 @@ def _ports(
             # A null port ("all ports" in the API) is not implemented by kube-proxy either.
             problems.append(Problem(subject, f"{field}.port", shown(port.port), "not a port number, port skipped"))
         else:
-            found.append((port.name, protocol, port.port))
+            found.append((sys.intern(port.name), protocol, port.port))
     return tuple(found)
 
 
@@ -102,10 +107,16 @@ def _endpoint(endpoint: SliceEndpoint, address: Address, node_name: str) -> Endp
         ready=conditions is None or conditions.ready is not False,
         serving=conditions is None or conditions.serving is not False,
         terminating=conditions is not None and conditions.terminating is True,
-        zone_hints=_names(hints.for_zones) if hints else frozenset(),
-        node_hints=_names(hints.for_nodes) if hints else frozenset(),
+        zone_hints=_names(hints.for_zones) if hints else NO_HINTS,
+        node_hints=_names(hints.for_nodes) if hints else NO_HINTS,
     )
 
 
 def _names(hints: list[Hint] | None) -> frozenset[str]:
-    return frozenset(hint.name for hint in hints or () if hint.name)
+    return _shared_set(tuple(hint.name for hint in hints or () if hint.name))
+
+
+@lru_cache(maxsize=1024)
+def _shared_set(names: tuple[str, ...]) -> frozenset[str]:
+    """A set takes 216 bytes, twice for each endpoint; a cluster has few different ones."""
+    return frozenset(names)
