@@ -11,6 +11,7 @@ import structlog
 
 from kbpf.datapath.interface import SyncReport
 from kbpf.errors import KbpfError, RulesLocked
+from kbpf.inbox import Inbox
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import Event, SourceFailed
 from kbpf.proxier import Proxier
@@ -37,30 +38,36 @@ class ControlLoop:
         self._publisher = publisher
         self._intervals = intervals
         self._datapath_name = ""
-        self._events: queue.SimpleQueue[Event | SourceFailed | None] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._is_stopping = False
 
     def put(self, event: Event | SourceFailed) -> None:
-        """Called by the threads of sources, in the order in which things happened."""
-        self._events.put(event)
+        """Called by the threads of sources, in the order in which things happened. May wait."""
+        self._inbox.put(event)
 
     def stop(self) -> None:
         """Finish the running sync, then return from `run`. Safe in a signal handler."""
-        self._events.put(None)
+        self._inbox.interrupt()
 
     def run(self) -> None:
-        while not self._is_stopping:
-            self._take_events(self._seconds_until_due())
-            if not self._is_stopping and self._seconds_until_due() == 0:
-                self.sync()
+        try:
+            while not self._is_stopping:
+                self._take_events(self._seconds_until_due())
+                if not self._is_stopping and self._seconds_until_due() == 0:
+                    self.sync()
+        finally:
+            self._inbox.close()
 
     def run_once(self) -> SyncReport:
         """Wait for the initial lists, sync once. Raises KbpfError when the kernel does not hold the wanted state."""
-        while not self._proxier.is_ready and not self._is_stopping:
-            self._take_events(None)
-        if self._is_stopping:
-            raise KbpfError("stopped before the initial lists were complete")
-        return self._proxier.sync()
+        try:
+            while not self._proxier.is_ready and not self._is_stopping:
+                self._take_events(None)
+            if self._is_stopping:
+                raise KbpfError("stopped before the initial lists were complete")
+            return self._proxier.sync()
+        finally:
+            self._inbox.close()
 
     def sync(self) -> None:
         """One run of the line: its sentence or its error in the log, its result in the health and the runner."""
@@ -105,10 +112,10 @@ class ControlLoop:
     def _take_events(self, timeout_s: float | None) -> None:
         """Wait for an event, then take all that are there: many events, one sync."""
         try:
-            event = self._events.get(timeout=timeout_s)
+            event = self._inbox.take(timeout_s)
             while True:
                 self._take(event)
-                event = self._events.get_nowait()
+                event = self._inbox.take(0)
         except queue.Empty:
             pass
         self._publisher.took(self._proxier.change_counts, is_eligible=self._proxier.node_is_eligible)

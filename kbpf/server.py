@@ -91,7 +91,7 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
 
     def publish(status: Status) -> None:
         observation.publisher.synced(status)
-        _tune_late(tuning)
+        _after_sync(tuning)
 
     return Proxier(
         config.node_name,
@@ -101,6 +101,13 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
         publish,
         expects_node=not config.manifests,
     )
+
+
+def _after_sync(tuning: ConntrackTuning) -> None:
+    _tune_late(tuning)
+    if not gc.get_freeze_count():
+        # What the initial lists brought is there to stay: no collection need look through it, 0.2 s at a time.
+        gc.freeze()
 
 
 def _tune_late(tuning: ConntrackTuning) -> None:
