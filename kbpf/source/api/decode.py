@@ -91,11 +91,17 @@ def refusal(body: bytes, status: int | None = None) -> ApiFailure:
     try:
         decoded = msgspec.json.decode(body, type=Status)
     except UNREADABLE:
-        decoded = Status()
+        decoded = Status(message=_plain(body))
     code = status or decoded.code
     words = " ".join((decoded.message or decoded.reason or "").split())
     retry_after_s = decoded.details.retry_after_seconds if decoded.details else None
     return ApiFailure(words[:300] or f"answered with status {code}", status=code, retry_after_s=retry_after_s or 0.0)
+
+
+def _plain(body: bytes) -> str:
+    """What something that is no API server says, if that fits into a line."""
+    text = " ".join(body[:200].decode(errors="replace").split())
+    return text if text.isprintable() and not text.startswith("<") else ""
 
 
 def read_object(resource: Resource, raw: msgspec.Raw) -> Arrived:

@@ -1,6 +1,7 @@
 """Requests to the API server over HTTP, with the kubernetes client's connection pool underneath."""
 
 import contextlib
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,6 +26,7 @@ CONNECT_WITHIN_S = 10.0
 CHUNK = 1 << 16
 MOST_OF_A_REFUSAL = 1 << 16
 OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
+BROKE = "the connection broke"
 
 
 class HttpAnswer:
@@ -123,8 +125,10 @@ def failure_of(error: Exception, url: str) -> ApiFailure:
 
 
 def _words(error: Exception) -> str:
+    reason = error.args[0] if isinstance(error, SSLError) and error.args else error
+    if isinstance(reason, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return BROKE
     if isinstance(error, SSLError):
-        reason = error.args[0] if error.args else error
         return f"TLS: {getattr(reason, 'verify_message', '') or getattr(reason, 'reason', '') or reason}"
     if isinstance(error, ConnectTimeoutError) and not isinstance(error, NewConnectionError):
         return f"no connection within {CONNECT_WITHIN_S:.0f} s"
@@ -135,7 +139,7 @@ def _words(error: Exception) -> str:
         return f"the proxy: {_words(error.original_error)}"
     if isinstance(error, ValueError):
         return " ".join(str(error).split())[:200]
-    return "the connection broke"
+    return BROKE
 
 
 def _seconds(header: str | None) -> float:

@@ -2,79 +2,37 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from kbpf.clock import SystemClock
-from kbpf.model.events import Event, Kind, NodeChanged, ServiceChanged, SliceChanged, SourceFailed, Synced
+from kbpf.model.events import Kind
 from kbpf.source.api import backoff, reflector, request
 from kbpf.source.api.access import Access
 from kbpf.source.api.http import HttpTransport
 from kbpf.source.api.source import ApiSource
 from tests.api_answers import node_tree, slice_tree, tree
 from tests.faulty_api_server import FaultyApiServer
+from tests.mirror import Held, Mirror, eventually
 from tests.unit.source.api.test_access import kubeconfig
 
-PATIENCE_S = 15
+KINDS = {"services": "Service", "endpointslices": "EndpointSlice", "nodes": "Node"}
 
 
-class Mirror:
-    """What someone who believes every event thinks the API server holds."""
-
-    def __init__(self, api: FaultyApiServer, path: Path | None = None) -> None:
-        self.api = api
-        self.held: dict[str, dict[str, object]] = {"services": {}, "endpointslices": {}, "nodes": {}}
-        self.events: list[Event] = []
-        self.synced: list[Kind] = []
-        self.failed: list[SourceFailed] = []
-        access = Access(path, "" if path else api.url, SystemClock())
-        access.read()
-        self.source = ApiSource(HttpTransport(access, 0.5), api.url, "n1", SystemClock())
-
-    def start(self) -> "Mirror":
-        self.source.start(self.take)
-        return self
-
-    def take(self, event: Event | SourceFailed) -> None:
-        if isinstance(event, Synced):
-            self.synced.append(event.kind)
-        elif isinstance(event, SourceFailed):
-            self.failed.append(event)
-        else:
-            self.events.append(event)
-            self._hold(event)
-
-    def _hold(self, event: ServiceChanged | SliceChanged | NodeChanged) -> None:
-        kinds = {ServiceChanged: "services", SliceChanged: "endpointslices", NodeChanged: "nodes"}
-        name = event.name if isinstance(event, NodeChanged) else event.name.name
-        now = getattr(event, "service", None) or getattr(event, "slice", None) or getattr(event, "node", None)
-        held = self.held[kinds[type(event)]]
-        if now is None:
-            del held[name]
-        else:
-            held[name] = now.metadata.resource_version
-
-    @property
-    def is_in_step(self) -> bool:
-        with self.api.changed:
-            there = {
-                resource: {name: tree["metadata"]["resourceVersion"] for (_, name), tree in trees.items()}
-                for resource, trees in self.api.objects.items()
+def mirror_of(api: FaultyApiServer, path: Path | None = None) -> Mirror:
+    def there() -> Held:
+        with api.changed:
+            return {
+                KINDS[resource]: {
+                    "/".join(filter(None, key)): tree["metadata"]["resourceVersion"] for key, tree in trees.items()
+                }
+                for resource, trees in api.objects.items()
             }
-        return len(self.synced) == 3 and there == self.held
 
-    def expect_in_step(self) -> None:
-        eventually(lambda: self.is_in_step, lambda: f"{self.held} instead of {self.api.objects}")
-
-
-def eventually(holds: Callable[[], bool], words: Callable[[], str] = lambda: "never came true") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, words()
-        time.sleep(0.01)
+    return Mirror(Access(path, "" if path else api.url, SystemClock()), there, answer_within_s=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -101,11 +59,10 @@ def api() -> Iterator[FaultyApiServer]:
 
 @pytest.fixture
 def mirror(api: FaultyApiServer) -> Iterator[Mirror]:
-    mirror = Mirror(api).start()
+    mirror = mirror_of(api).start()
     mirror.expect_in_step()
     yield mirror
-    mirror.source.stop()
-    assert mirror.failed == []
+    mirror.stop()
     assert len(mirror.synced) == 3
 
 
@@ -145,7 +102,7 @@ def test_an_outage_with_deletions_is_caught_up_with(api, mirror):
     api.delete("services", "web")
     api.delete("endpointslices", "web-1")
     time.sleep(1)
-    assert "web" in mirror.held["services"]
+    assert "shop/web" in mirror.held["Service"]
     api.resume()
     mirror.expect_in_step()
 
@@ -176,28 +133,28 @@ def test_retry_after_is_heeded(api, mirror):
 
 def test_a_silent_connection_is_given_up_and_what_was_missed_is_found(api, monkeypatch):
     shorten_watches(monkeypatch)
-    mirror = Mirror(api).start()
+    mirror = mirror_of(api).start()
     mirror.expect_in_step()
     api.mute(True)
     api.delete("services", "web")
     time.sleep(0.5)
-    assert "web" in mirror.held["services"]
+    assert "shop/web" in mirror.held["Service"]
     time.sleep(1.5)
     api.mute(False)
     mirror.expect_in_step()
-    mirror.source.stop()
+    mirror.stop()
 
 
 def test_watches_that_end_in_time_lose_nothing(api, monkeypatch):
     shorten_watches(monkeypatch)
-    mirror = Mirror(api).start()
+    mirror = mirror_of(api).start()
     for number in range(30):
         api.put("services", tree(f"s{number}"))
         if number % 3 == 0:
             api.delete("services", f"s{number}")
         time.sleep(0.1)
     mirror.expect_in_step()
-    mirror.source.stop()
+    mirror.stop()
     assert len(api.asked("services")) >= 3
 
 
@@ -205,13 +162,13 @@ def test_watches_that_end_in_time_lose_nothing(api, monkeypatch):
 def test_half_a_list_and_then_a_pause_is_no_list(api, streams):
     api.knows_streaming = streams
     api.pause_after = 1
-    mirror = Mirror(api).start()
+    mirror = mirror_of(api).start()
     time.sleep(1)
     assert Kind.SERVICE not in mirror.synced
     assert Kind.ENDPOINT_SLICE not in mirror.synced
     api.pause_after = None
     mirror.expect_in_step()
-    mirror.source.stop()
+    mirror.stop()
 
 
 def test_versions_that_start_anew(api, mirror):
@@ -234,15 +191,15 @@ def test_garbage_lines_cost_the_connection_only(api, mirror):
 def test_an_object_that_cannot_be_read_harms_no_other(api):
     api.put("endpointslices", slice_tree("bad", service="dns") | {"endpoints": "none"})
     api.put("endpointslices", slice_tree("empty", service="dns") | {"endpoints": None, "ports": None})
-    mirror = Mirror(api)
+    mirror = mirror_of(api)
     with capture_logs() as logs:
         mirror.start()
         eventually(lambda: len(mirror.synced) == 3)
-    assert set(mirror.held["endpointslices"]) == {"web-1", "dns-1", "api-1", "empty"}
+    assert set(mirror.held["EndpointSlice"]) == {"shop/web-1", "shop/dns-1", "shop/api-1", "shop/empty"}
     assert [entry["event"] for entry in logs] == [
         "EndpointSlice shop/bad: endpoints: 'none': expected array, got str, not applied"
     ]
-    mirror.source.stop()
+    mirror.stop()
 
 
 def test_bookmarks_alone_move_the_place_where_the_next_watch_begins(api, mirror):
@@ -263,7 +220,7 @@ def test_bookmarks_alone_move_the_place_where_the_next_watch_begins(api, mirror)
 def test_an_api_server_that_is_away_at_the_start_is_waited_for():
     api = FaultyApiServer()
     api.go_away()
-    mirror = Mirror(api)
+    mirror = mirror_of(api)
     with capture_logs() as logs:
         mirror.start()
         time.sleep(0.5)
@@ -271,7 +228,7 @@ def test_an_api_server_that_is_away_at_the_start_is_waited_for():
         api.put("nodes", node_tree("n1", "192.168.60.11"))
         api.resume()
         mirror.expect_in_step()
-    mirror.source.stop()
+    mirror.stop()
     api.close()
     words = [entry["event"] for entry in logs if "nodes" in entry["event"]]
     assert words[0] == f"nodes: {api.url}: Connection refused; asking again"
@@ -282,23 +239,23 @@ def test_a_token_that_was_rotated_is_read_again_after_the_refusal(api, tmp_path,
     shorten_watches(monkeypatch)
     (tmp_path / "token").write_text("T1\n")
     api.token = "T1"  # noqa: S105
-    mirror = Mirror(api, kubeconfig(tmp_path, {"tokenFile": "token"}, server=api.url)).start()
+    mirror = mirror_of(api, kubeconfig(tmp_path, {"tokenFile": "token"}, server=api.url)).start()
     mirror.expect_in_step()
     (tmp_path / "token").write_text("T2\n")
     api.token = "T2"  # noqa: S105
     api.cut()
     api.put("services", tree("new"))
     mirror.expect_in_step()
-    mirror.source.stop()
+    mirror.stop()
 
 
 def test_a_refusal_is_one_line_that_names_what_was_refused(api):
     api.refuse(403, times=50)
-    mirror = Mirror(api)
+    mirror = mirror_of(api)
     with capture_logs() as logs:
         mirror.start()
         eventually(lambda: len(api.requests) > 10)
-    mirror.source.stop()
+    mirror.stop()
     words = {entry["event"] for entry in logs}
     assert words == {
         f"{resource}: {api.url}: 403: something happened; asking again"
@@ -338,12 +295,12 @@ def test_many_reconnections_leave_no_threads_and_descriptors_behind(api, mirror)
 
 
 def test_stopping_takes_no_time_and_ends_the_threads(api):
-    mirror = Mirror(api).start()
+    mirror = mirror_of(api).start()
     mirror.expect_in_step()
     started = time.monotonic()
-    mirror.source.stop()
+    mirror.stop()
     assert time.monotonic() - started < 1
     assert not any(thread.is_alive() for thread in mirror.source._threads)
     api.put("services", tree("late"))
     time.sleep(0.1)
-    assert "late" not in mirror.held["services"]
+    assert "shop/late" not in mirror.held["Service"]
