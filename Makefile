@@ -5,7 +5,8 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity bench bench-iptables bpf golden clean
+.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster bench bench-iptables bpf
+.PHONY: golden clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,16 +29,19 @@ check: setup ## lint, format, types, layers, the layout of maps in C against Pyt
 	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
 test: setup ## every test without other projects' programs: unit, properties, contract, scenarios, kernel (root, minutes)
-	$(PYTEST) -m 'not parity' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m 'not parity and not cluster' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-unit: setup ## what needs no root and no network (seconds)
 	$(PYTEST) -m 'not root' --ignore=tests/bench
 
 test-kernel: setup ## real namespaces, sockets, programs and rules (root)
-	$(PYTEST) -m 'root and not parity' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m 'root and not parity and not cluster' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-parity: setup cluster-tools ## kbpf's iptables rules against those of the real kube-proxy (root, minutes)
 	$(PYTEST) -m parity tests/parity tests/cluster --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+
+test-cluster: setup cluster-tools ## kbpf fed by a real API server: churn, crashes, compaction, daemons (root, minutes)
+	$(PYTEST) -m cluster tests/cluster
 
 bench: ## what a Service costs a connection, in ratios to the pod itself (root, minutes)
 	@scripts/setup.sh gcc libc6-dev

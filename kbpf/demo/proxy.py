@@ -23,19 +23,19 @@ _SYNC_SENTENCE = re.compile(r" of \d+ services: (\d+) writes")
 
 
 class Proxy:
-    """kbpf with a directory of manifests. Runs from `start()` until `terminate()` or `kill()`, and may start again."""
+    """Runs from `start()` until `terminate()` or `kill()`, and may start again. Without manifests, `options` name an
+    API server."""
 
-    def __init__(self, node: Node, manifests: Path, log: Path, *options: str) -> None:
+    def __init__(self, node: Node, manifests: Path | None, log: Path, *options: str) -> None:
         self.node, self.manifests, self.log = node, manifests, log
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        source = ("--manifests", str(self.manifests)) if self.manifests else ()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(
-                    "--manifests", str(self.manifests), "--hostname-override", self.node.name, *self._options
-                ),
+                self._command(*source, "--hostname-override", self.node.name, *self._options),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -79,6 +79,13 @@ class Proxy:
     def terminate(self) -> int:
         """SIGTERM: rules and programs stay in place. The exit status; 0 when it was not running."""
         return self._end(signal.SIGTERM)
+
+    def wait_until_ended(self, timeout_s: float = PATIENCE_S) -> int:
+        """Until it ends by itself. The exit status."""
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        return process.wait(timeout_s)
 
     def kill(self) -> None:
         """SIGKILL, as the kernel does when memory runs out."""

@@ -118,6 +118,10 @@ class Api:
             connection.close()
             raise
 
+    def reconnect(self) -> None:
+        """The server was started again: connections to the one before are of no use."""
+        self.local = threading.local()
+
     def close(self) -> None:
         self.writers.shutdown()
         for connection in self.connections:

@@ -8,6 +8,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from kbpf.demo.namespaces import Namespace
 
@@ -24,11 +25,12 @@ def create_node(name: str, addresses: Sequence[str]) -> Namespace:
 
 
 class Relay:
-    """Carries connections from a port of a namespace's loopback to a port of this namespace's."""
+    """Carries connections from a port of a namespace's loopback (None: this one's) to a port of this namespace's."""
 
-    def __init__(self, namespace: Namespace, target_port: int) -> None:
+    def __init__(self, namespace: Namespace | None, target_port: int) -> None:
         self.target_port = target_port
-        with namespace.entered():
+        self.is_cut = False
+        with namespace.entered() if namespace else nullcontext():
             self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.peers: dict[socket.socket, socket.socket] = {}
@@ -36,8 +38,16 @@ class Relay:
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.wakeup, self.stopped = socket.socketpair()
         self.selector.register(self.stopped, selectors.EVENT_READ)
-        self.thread = threading.Thread(target=self._run, name=f"relay-{namespace.name}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self.thread.start()
+
+    def cut(self) -> None:
+        """Break all connections, and every new one until `mend`."""
+        self.is_cut = True
+        self.wakeup.send(b"!")
+
+    def mend(self) -> None:
+        self.is_cut = False
 
     def stop(self) -> None:
         self.wakeup.close()
@@ -54,14 +64,26 @@ class Relay:
                 ready = key.fileobj
                 assert isinstance(ready, socket.socket)
                 if ready is self.stopped:
-                    return
+                    if not self.stopped.recv(1):
+                        return
+                    self._break_all()
+                    break
                 if ready is self.listener:
                     self._accept()
                 elif ready in self.peers:
                     self._carry(ready)
 
+    def _break_all(self) -> None:
+        for one in list(self.peers):
+            del self.peers[one]
+            self.selector.unregister(one)
+            one.close()
+
     def _accept(self) -> None:
         inner, _ = self.listener.accept()
+        if self.is_cut:
+            inner.close()
+            return
         try:
             outer = socket.create_connection(("127.0.0.1", self.target_port))
         except OSError:

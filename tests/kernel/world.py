@@ -9,9 +9,10 @@ Origins are `pod ADDRESS`, `host` (n1 itself), `outside` and `outside ADDRESS`. 
 """
 
 import itertools
+import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +24,15 @@ from kbpf.demo.node import Network, Node, Pod
 from kbpf.demo.proxy import Proxy
 from kbpf.demo.remains import remove
 from kbpf.errors import KbpfError
+from tests.conftest import RUN
 from tests.kernel.traces import traces
 
 CLUSTER_RANGES = "10.42.0.0/16,fd42::/16"
 SERVICE_RANGES = ("10.96.0.0/16", "fd96::/108")
 EXTERNAL_RANGES = ("203.0.113.0/24", "2001:db8:113::/64")
 
+
+_numbers = itertools.count()
 
 Closable = TypeVar("Closable", EchoServer, Sessions, Stream)
 
@@ -100,8 +104,11 @@ class World:
     def stream(self, origin: str, to: str, pause_s: float = 0.001, **how: Any) -> Stream:
         return self._keep(self.client(origin).stream(request(to, pause_s=pause_s, **how)))
 
-    def proxy(self, manifests: Path, *options: str) -> Proxy:
-        """A started, healthy kbpf on n1. At the end it is ended and its traces in the kernel are removed."""
+    def proxy(self, manifests: Path | None, *options: str) -> Proxy:
+        """A started, healthy kbpf on n1. At the end it is ended and its traces in the kernel are removed.
+
+        Without manifests, `options` name an API server.
+        """
         log = self.directory / f"{self.tag}-kbpf{next(self._proxies)}.log"
         proxy = Proxy(self.node, manifests, log, "--cluster-cidr", CLUSTER_RANGES, *options)
         proxy.start()
@@ -118,6 +125,18 @@ class World:
     def _keep(self, closable: Closable) -> Closable:
         self._running.callback(closable.close)
         return closable
+
+
+@contextmanager
+def standing_world(directory: Path) -> Iterator[World]:
+    """A world of its own that is gone afterwards."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    world = World(f"{RUN}{worker}_{next(_numbers)}", directory)
+    try:
+        world.create()
+        yield world
+    finally:
+        world.close()
 
 
 def end(proxy: Proxy) -> None:
