@@ -6,7 +6,7 @@ Called by `server`, which starts and stops what it is given; `publisher` feeds i
 import structlog
 
 from kbpf.clock import Clock
-from kbpf.config import Config
+from kbpf.config import Config, ListenAddress
 from kbpf.configuration.document import encode
 from kbpf.configuration.loading import Loaded
 from kbpf.datapath.ebpf.factory import hook_results
@@ -15,10 +15,14 @@ from kbpf.host.addresses import local_addresses
 from kbpf.host.conntrack import conntrack_fill
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
+from kbpf.model.problem import Problem
 from kbpf.node_settings import health_check_hosts
+from kbpf.observe import notices
 from kbpf.observe.address_server import AddressServer
+from kbpf.observe.events import Events, LimitedEvents
 from kbpf.observe.health import HealthTracker
 from kbpf.observe.healthz import health_answer
+from kbpf.observe.http import Answer
 from kbpf.observe.kernel_metrics import KernelCollector, KernelReaders
 from kbpf.observe.metrics import Metrics
 from kbpf.observe.pages import MetricsPages, Process
@@ -31,12 +35,14 @@ log = structlog.get_logger()
 class Observation:
     """Everything that is seen of one daemon."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(self, config: Config, events: Events, clock: Clock) -> None:
+        """`events` carries them to the cluster, or to the log."""
         self._config, self._clock = config, clock
         self._metrics = Metrics()
+        self._events = LimitedEvents(events, clock)
         self.health = HealthTracker(clock, timeout_s=2 * config.sync_period_s)
-        self.service_health = ServiceHealthPorts(self.health, _tell)
-        self.publisher = Publisher(self.health, self._metrics, self.service_health, self._hosts, clock)
+        self.service_health = ServiceHealthPorts(self.health, self._health_port_taken)
+        self.publisher = Publisher(self.health, self._metrics, self.service_health, self._hosts, self.fell_back, clock)
 
     def servers(self, loaded: Loaded) -> list[AddressServer]:
         """Those that have an address."""
@@ -44,11 +50,36 @@ class Observation:
         found = []
         if config.healthz_address:
             answer = health_answer(self.health, self._metrics.answered)
-            found.append(AddressServer("health", config.healthz_address, answer, must_listen=config.must_listen))
+            found.append(self._server("health", config.healthz_address, answer))
         if config.metrics_address:
             answer = self._pages(loaded).answer
-            found.append(AddressServer("metrics", config.metrics_address, answer, must_listen=config.must_listen))
+            found.append(self._server("metrics", config.metrics_address, answer))
         return found
+
+    def starting(self) -> None:
+        self._events.emit(notices.starting(self._config.node_name))
+
+    def fell_back(self, reason: str) -> None:
+        self._events.emit(notices.fell_back(self._config.node_name, reason))
+
+    def conntrack_read_only(self, words: str) -> None:
+        self._events.emit(notices.conntrack_read_only(self._config.node_name, words))
+
+    def problem(self, found: Problem) -> None:
+        """Something is wrong with an object, for the first time."""
+        notice = notices.problem(self._config.node_name, found)
+        if notice:
+            self._events.emit(notice)
+
+    def _server(self, name: str, address: ListenAddress, answer: Answer) -> AddressServer:
+        def failed(reason: str) -> None:
+            self._events.emit(notices.address_taken(self._config.node_name, name, reason))
+
+        return AddressServer(name, address, answer, must_listen=self._config.must_listen, failed=failed)
+
+    def _health_port_taken(self, service: ServiceName, port: int, reason: str) -> None:
+        log.warning(f"{service}: health check node port {port} cannot be opened, trying with each sync: {reason}")
+        self._events.emit(notices.health_port_taken(self._config.node_name, service, port, reason))
 
     def _pages(self, loaded: Loaded) -> MetricsPages:
         readers = KernelReaders(lambda: hook_results(self._config.bpffs_root), conntrack_fill, read_counters)
@@ -58,7 +89,3 @@ class Observation:
 
     def _hosts(self, own: Node | None) -> Hosts:
         return health_check_hosts(self._config, own, local_addresses)
-
-
-def _tell(service: ServiceName, port: int, reason: str) -> None:
-    log.warning(f"{service}: health check node port {port} cannot be opened, trying again with each sync: {reason}")

@@ -21,6 +21,7 @@ from kbpf.model.events import Event, Kind, NodeChanged, Synced
 from kbpf.model.names import ServiceName
 from kbpf.model.node import NodeTopology, is_eligible, node_zone
 from kbpf.model.objects import Node
+from kbpf.model.problem import Problem
 from kbpf.model.table import ServiceTable
 from kbpf.policy.resolve import resolve
 from kbpf.tracking.trackers import ChangeCounts, Trackers
@@ -57,16 +58,19 @@ class Proxier:
         publish: Callable[[Status], None],
         *,
         expects_node: bool = False,
+        found_wrong: Callable[[Problem], None] = lambda problem: None,
     ) -> None:
         """`datapath` is called once, at the first sync: its settings depend on the Node, which arrives as an event.
 
         `expects_node`: the source knows all Nodes, so that one which it does not know is none of the cluster.
+        `found_wrong` is told of each new problem of an object.
         """
         self._node_name = node_name
         self._trackers = trackers
         self._make_datapath = datapath
         self._udp_cleanup = udp_cleanup
         self._publish = publish
+        self._found_wrong = found_wrong
         self._expects_node = expects_node
         self._datapath: Datapath | None = None
         self._table = ServiceTable()
@@ -88,6 +92,7 @@ class Proxier:
         changed, problems = self._trackers.update(event)
         for problem in problems:
             log.warning(str(problem))
+            self._found_wrong(problem)
         return changed and self.is_ready
 
     def _take_node(self, event: NodeChanged) -> bool:

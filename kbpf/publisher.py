@@ -27,10 +27,13 @@ class Publisher:
         metrics: Metrics,
         service_health: ServiceHealthPorts,
         hosts: Callable[[Node | None], Hosts],
+        fell_back: Callable[[str], None],
         clock: Clock,
     ) -> None:
-        """`hosts` says where health check node ports listen."""
+        """`hosts` says where health check node ports listen; `fell_back` is told why iptables stands in for eBPF."""
         self._hosts = hosts
+        self._fell_back = fell_back
+        self._fallback_reason = ""
         self.health = health
         self._metrics = metrics
         self._service_health = service_health
@@ -45,8 +48,10 @@ class Publisher:
         """Which datapath is in charge, and why not eBPF, if that was wished for."""
         self.datapath = datapath
         self._metrics.own.running(datapath)
-        if fallback_reason:
+        if fallback_reason and fallback_reason != self._fallback_reason:
+            self._fallback_reason = fallback_reason
             self._metrics.own.fell_back(fallback_reason)
+            self._fell_back(fallback_reason)
 
     def took(self, counts: ChangeCounts, *, is_eligible: bool) -> None:
         """Events were taken."""

@@ -21,11 +21,14 @@ from kbpf.configuration.watch import ConfigurationWatch
 from kbpf.control import ControlLoop
 from kbpf.errors import HostError, KbpfError
 from kbpf.host.conntrack import KernelConntrack
+from kbpf.host.process import adjust_oom_score
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.detector import DetectLocalMode
 from kbpf.observation import Observation
+from kbpf.observe.events import LogEvents
+from kbpf.ownership import claim_node
 from kbpf.proxier import Proxier, Status
 from kbpf.runner import BoundedFrequencyRunner
 from kbpf.source.interface import Source
@@ -47,13 +50,18 @@ class Background(Protocol):
     def stop(self) -> None: ...
 
 
-def serve(loaded: Loaded, *, once: bool) -> None:
-    """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails."""
+def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
+    """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails.
+
+    `force`: start even beside another service proxy.
+    """
     config, clock = loaded.config, SystemClock()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
+    signal.signal(signal.SIGTERM, _stop_before_anything_runs)
     source = _make_source(config, clock)
+    claim_node(config, force=force)
     choice = choose_datapath(config, clock)
-    observation = Observation(config, clock)
+    observation = Observation(config, LogEvents(), clock)
     observation.publisher.running(*choice)
     runner = BoundedFrequencyRunner(intervals(config, choice.name), clock)
     proxier = _make_proxier(config, choice.name, observation, clock)
@@ -88,6 +96,8 @@ def _make_source(config: Config, clock: Clock) -> Source:
 def _make_proxier(config: Config, datapath_name: str, observation: Observation, clock: Clock) -> Proxier:
     tuning = ConntrackTuning(config.conntrack, KernelSysctls())
     tuning.run()
+    if tuning.refused:
+        observation.conntrack_read_only(tuning.refused)
 
     def publish(status: Status) -> None:
         observation.publisher.synced(status)
@@ -100,6 +110,7 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
         UdpCleanup(KernelConntrack(), clock),
         publish,
         expects_node=not config.manifests,
+        found_wrong=observation.problem,
     )
 
 
@@ -131,20 +142,34 @@ def _run(loop: ControlLoop, observation: Observation, loaded: Loaded) -> None:
     services: list[Background] = [*observation.servers(loaded)]
     if loaded.file:
         services.append(ConfigurationWatch(loaded.file.path, loaded.file.text, lambda: _end(loop, changed)))
+    _adjust_oom_score(loaded.config)
     with ExitStack() as running:
         running.callback(observation.service_health.stop)
         for service in services:
             service.start()
             running.callback(service.stop)
+        observation.starting()
         loop.run()
     if loaded.file and changed.is_set():
         raise KbpfError(f"{loaded.file.path} has changed: ending, to be started with the new configuration")
     log.info("stopped; what is in the kernel stays and traffic goes on")
 
 
+def _adjust_oom_score(config: Config) -> None:
+    try:
+        adjust_oom_score(config.oom_score_adjustment)
+    except HostError as error:
+        log.warning(str(error))
+
+
 def _end(loop: ControlLoop, why: threading.Event) -> None:
     why.set()
     loop.stop()
+
+
+def _stop_before_anything_runs(signum: int, _: FrameType | None) -> None:
+    log.info("stopped before the start was done")
+    raise SystemExit(0)
 
 
 def _stop_on_signals(loop: ControlLoop) -> None:

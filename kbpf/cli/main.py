@@ -4,9 +4,8 @@ Parsing, printing and exit codes live here; what a command does lives in server.
 as one line on standard error, never as a traceback.
 """
 
-import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import structlog
@@ -23,10 +22,6 @@ from kbpf.errors import KbpfError, UsageError
 from kbpf.observe.log import configure_logging
 from kbpf.server import prepare_node, serve
 
-INTERRUPTED = 130
-"""What a shell reports for a process that Ctrl-C ended."""
-
-
 log = structlog.get_logger()
 
 
@@ -37,6 +32,7 @@ def kbpf(
     config: Path | None,
     write_config_to: Path | None,
     once: bool,
+    force: bool,
     init_only: bool,
     cleanup: bool,
     **options: Any,
@@ -72,7 +68,7 @@ def kbpf(
     if init_only:
         prepare_node(loaded.config)
         return
-    serve(loaded, once=once)
+    serve(loaded, once=once, force=force)
 
 
 def _write_configuration(path: Path, tree: dict[str, object]) -> None:
@@ -92,6 +88,7 @@ def _group() -> click.Group:
             help="Write the configuration that would be used, defaults and flags included, and exit.",
         ),
         click.option("--once", is_flag=True, help="Sync once, print the sync sentence and exit."),
+        click.option("--force", is_flag=True, help="Start although another service proxy runs on this node."),
         click.option(
             "--init-only",
             is_flag=True,
@@ -108,12 +105,8 @@ def _group() -> click.Group:
 cli = _group()
 
 
-def main() -> NoReturn:
-    """Entry point: exit codes as in the documentation (0 fine, 1 run-time failure, 2 usage, 3 unavailable, 4 owned)."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(arguments: list[str]) -> int:
+    """The exit status. Raises KeyboardInterrupt for Ctrl-C."""
     try:
         cli.main(respelled(arguments), prog_name="kbpf", standalone_mode=False)
     except click.ClickException as error:
@@ -122,8 +115,8 @@ def run(arguments: list[str]) -> int:
     except KbpfError as error:
         click.echo(f"kbpf: {error}", err=True)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+    except click.Abort as error:  # click's name for it
+        raise KeyboardInterrupt from error
     except BrokenPipeError:
         return 1
     return 0

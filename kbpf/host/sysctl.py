@@ -86,6 +86,8 @@ class ConntrackTuning:
         self._sysctls = sysctls
         self._cores = cores or os.cpu_count() or 1
         self._is_done = False
+        self.refused = ""
+        """Defaults that could not be written, and why."""
 
     def run(self) -> None:
         """Raises HostError when a value that was asked for cannot be written.
@@ -109,7 +111,8 @@ class ConntrackTuning:
         if done:
             log.info(f"set {', '.join(done)}")
         if refused:
-            log.warning(f"left as the system has it: {'; '.join(refused)}")
+            self.refused = "; ".join(refused)
+            log.warning(f"left as the system has it: {self.refused}")
 
 
 def is_liberal(wanted: ConntrackSettings, sysctls: Sysctls) -> bool:

@@ -43,8 +43,9 @@ class Rig:
         self.runner = BoundedFrequencyRunner(INTERVALS, self.clock)
         udp_cleanup = UdpCleanup(FakeConntrack(), self.clock)
         self.metrics = Metrics()
+        self.fallbacks: list[str] = []
         ports = ServiceHealthPorts(self.health, lambda service, port, reason: None)
-        self.publisher = Publisher(self.health, self.metrics, ports, lambda own: {}, self.clock)
+        self.publisher = Publisher(self.health, self.metrics, ports, lambda own: {}, self.fallbacks.append, self.clock)
         self.made = 0
         proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), self._make_datapath, udp_cleanup, self.publisher.synced)
         inspections = InspectionSchedule(SYNC_PERIOD_S, self.clock)

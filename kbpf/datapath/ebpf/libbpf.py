@@ -57,6 +57,8 @@ class ProgramInfo(NamedTuple):
     type: int
     id: int
     map_ids: tuple[int, ...]
+    name: str
+    """At most fifteen characters of it."""
 
 
 class LinkInfo(NamedTuple):
@@ -85,6 +87,7 @@ class _ProgramInfo(ctypes.Structure):
         ("created_by_uid", c_uint32),
         ("nr_map_ids", c_uint32),
         ("map_ids", c_uint64),
+        ("name", c_char * 16),
     ]
 
 
@@ -113,7 +116,11 @@ def program_info(fd: int) -> ProgramInfo:
     ids = (c_uint32 * 64)()
     info = _ProgramInfo(nr_map_ids=len(ids), map_ids=ctypes.addressof(ids))
     _info(fd, info)
-    return ProgramInfo(info.type, info.id, tuple(ids[: info.nr_map_ids]))
+    return ProgramInfo(info.type, info.id, tuple(ids[: info.nr_map_ids]), info.name.decode("ascii", "replace"))
+
+
+def program_by_id(program_id: int) -> int:
+    return call("bpf_prog_get_fd_by_id", program_id)
 
 
 def link_info(fd: int) -> LinkInfo:

@@ -15,6 +15,7 @@ from kbpf.datapath.ebpf import links, loader, probe, selftest, source
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
 from kbpf.datapath.ebpf.layout import specs
 from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.rows import AnySpec
 from kbpf.datapath.interface import Answer, Support
@@ -70,6 +71,7 @@ class PinnedPrograms:
             done = links.attach(self._pins, self._loaded, self._cgroup)
             log.info("attached the programs", cgroup=str(self._cgroup), created=done.created, updated=done.updated)
             self._remove_other_versions()
+            self._name_neighbours()
         return done.changed
 
     def remove(self) -> None:
@@ -102,6 +104,12 @@ class PinnedPrograms:
             raise LoadFailed(f"the self-test failed: {found.reason}")
         if found.answer is Answer.UNKNOWN:
             log.warning(f"the self-test could not tell: {found.reason}")
+
+    def _name_neighbours(self) -> None:
+        others = neighbours(self._cgroup, frozenset(links.program_ids(self._loaded).values()))
+        if others:
+            words = "; ".join(f"{hook}: {', '.join(names)}" for hook, names in others.items())
+            log.warning(f"programs of others run on the same hooks of {self._cgroup}: {words}")
 
     def _remove_other_versions(self) -> None:
         """After ours are in force, or with them: no socket is without programs in between."""

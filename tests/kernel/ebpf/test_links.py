@@ -12,6 +12,7 @@ import pytest
 from kbpf.datapath.ebpf import libbpf, links, loader, source
 from kbpf.datapath.ebpf.hooks import HOOKS
 from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.errors import LoadFailed
 from tests.kernel.ebpf.conftest import Node
@@ -168,3 +169,16 @@ def test_detaching_breaks_no_established_connection(node: Node) -> None:
     pod.ask("connect", number, VIP4, 80)
     links.detach(node.pins.links)
     assert pod.ask("receive", number)[0].split()[0] == f"{BACKENDS4[0]}:8080"
+
+
+def test_programs_of_others_on_the_same_hooks_are_named(
+    pins: Pins, programs: Path, cgroup: Path, detached: None, other_programs: Path
+) -> None:
+    links.attach(pins, programs, cgroup)
+    own = frozenset(links.program_ids(programs).values())
+    assert neighbours(cgroup, own) == {}
+    others = links.attach_unpinned(other_programs, cgroup)
+    found = neighbours(cgroup, own)
+    links.detach_unpinned(others)
+    assert set(found) == set(ALL)
+    assert found["connect4"] == ("connect4",)

@@ -42,10 +42,11 @@ class Rig:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.metrics = Metrics()
+        self.fallbacks: list[str] = []
         self.metrics.registry.register(KernelCollector(READERS))
         self.health = HealthTracker(self.clock, timeout_s=60)
         ports = ServiceHealthPorts(self.health, lambda service, port, reason: None)
-        self.publisher = Publisher(self.health, self.metrics, ports, lambda own: {}, self.clock)
+        self.publisher = Publisher(self.health, self.metrics, ports, lambda own: {}, self.fallbacks.append, self.clock)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)
