@@ -15,7 +15,7 @@ KBPF = Path(sys.executable).with_name("kbpf")
 
 # Free in every namespace of its own.
 COMMON = ("--healthz-bind-address=127.0.0.1:10256",)
-# What kube-proxy must leave alone on a machine that is not its own.
+# What either must leave alone on a machine that is not its own.
 CAUTION = (
     "--conntrack-max-per-core=0",
     "--conntrack-min=0",
@@ -39,7 +39,7 @@ def start_kube_proxy(
 def start_kbpf(log: Path, namespace: str, feed: Path, flags: Sequence[str]) -> Program:
     """`feed`: a folder of manifests, or a kubeconfig file."""
     source = f"--manifests={feed}" if feed.is_dir() else f"--kubeconfig={feed}"
-    return Program(log, [KBPF, "--datapath=iptables", source, *COMMON, *flags], namespace=namespace)
+    return Program(log, [KBPF, "--datapath=iptables", source, *COMMON, *CAUTION, *flags], namespace=namespace)
 
 
 def iptables_programs(folder: Path, backend: str) -> Path:
