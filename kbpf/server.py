@@ -89,6 +89,9 @@ def _make_source(config: Config, clock: Clock) -> Source:
 
     access = Access(config.kubeconfig, config.master, clock)
     url = access.read().url
+    if not (config.kubeconfig or config.master):
+        way = "the ClusterIP of its Service, which something must serve already; --master names the API server itself"
+        log.info(f"reaching the API server at {url}: {way}")
     needs_pod_ranges = config.detect_local_mode is DetectLocalMode.NODE_CIDR
     return ApiSource(HttpTransport(access), url, config.node_name, clock, needs_pod_ranges=needs_pod_ranges)
 
