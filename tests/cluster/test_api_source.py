@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 from kbpf.clock import SystemClock
 from kbpf.model.events import Kind
 from kbpf.source.api.access import Access
-from tests.cluster.api import Refused
+from tests.cluster.api import Api, Refused, Tree
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay
 from tests.cluster.objects import endpoint_slice, node, service, service_key, slice_key
@@ -90,8 +91,8 @@ def test_what_the_selectors_exclude_never_arrives_and_a_label_is_an_arrival_or_a
         assert ("shop/handed" in mirror.held["Service"]) is is_there
 
 
-def labelled(api: object, labels: dict[str, str]) -> dict[str, object]:
-    (tree,) = [each for each in api.list_of("Service") if each["metadata"]["name"] == "handed"]  # type: ignore[attr-defined]
+def labelled(api: Api, labels: dict[str, str]) -> Tree:
+    (tree,) = [each for each in api.list_of("Service") if each["metadata"]["name"] == "handed"]
     return tree | {"metadata": tree["metadata"] | {"labels": labels}}
 
 
@@ -167,7 +168,7 @@ def test_an_api_server_that_is_away_at_the_start_is_waited_for(control_plane: Co
     ],
 )
 def test_what_keeps_it_from_the_api_server_is_one_line(
-    control_plane: ControlPlane, tmp_path: object, break_: str, words: str
+    control_plane: ControlPlane, tmp_path: Path, break_: str, words: str
 ) -> None:
     path = control_plane.kubeconfig()
     text = path.read_text()
@@ -179,13 +180,24 @@ def test_what_keeps_it_from_the_api_server_is_one_line(
         "path": text.replace(url, f"{url}/nowhere"),
         "scheme": text.replace(url, url.replace("https", "http")),
     }[break_]
-    path = tmp_path / "kubeconfig"  # type: ignore[operator]
+    path = tmp_path / "kubeconfig"
     path.write_text(broken)
     assert any(re.fullmatch(f"services: .*{words}", line) for line in told_with(path)), told_with(path)
 
 
-def told_with(kubeconfig: object) -> list[str]:
-    mirror = Mirror(Access(kubeconfig, "", SystemClock()), dict)  # type: ignore[arg-type]
+def test_what_rbac_forbids_is_one_line_that_names_it(tmp_path: Path) -> None:
+    guarded = ControlPlane(tmp_path, authorization="RBAC")
+    try:
+        lines = told_with(guarded.kubeconfig(token=guarded.stranger_token))
+    finally:
+        guarded.stop()
+    for resource in ("services", "endpointslices", "nodes"):
+        words = rf'{resource}: .*: 403: .* is forbidden: User "stranger" cannot (list|watch) resource "{resource}"'
+        assert any(re.match(words, line) for line in lines), lines
+
+
+def told_with(kubeconfig: Path) -> list[str]:
+    mirror = Mirror(Access(kubeconfig, "", SystemClock()), dict)
     with capture_logs() as logs:
         mirror.start()
         eventually(lambda: len(logs) >= 3)
