@@ -53,9 +53,17 @@ def own_root(root: Path, cgroup: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def start(own_root: Path, cgroup: Path) -> Start:
+def start(own_root: Path, cgroup: Path) -> Iterator[Start]:
     """A daemon's datapath; each call is another process as far as the datapath can tell."""
-    return lambda: factory.create(own_root, cgroup, lambda: LOCAL, sizes=SIZES)
+    started: list[EbpfDatapath] = []
+
+    def create() -> EbpfDatapath:
+        started.append(factory.create(own_root, cgroup, lambda: LOCAL, sizes=SIZES))
+        return started[-1]
+
+    yield create
+    for datapath in started:
+        datapath.cleanup()  # a process that ends closes its maps; these are all in one
 
 
 def sync(datapath: EbpfDatapath, table: ServiceTable, *, full: bool = False):
@@ -114,7 +122,8 @@ def test_links_that_somebody_removed_come_back(start: Start, own_root: Path, cgr
     sync(datapath, cluster("10.244.0.1"))
     links.detach(Pins(own_root).links)
     assert not links.attached(Pins(own_root), cgroup)
-    assert sync(datapath, cluster("10.244.0.1")).writes == 9
+    assert datapath.lost()
+    assert sync(datapath, cluster("10.244.0.1"), full=True).writes == 9
     assert len(links.attached(Pins(own_root), cgroup)) == 9
 
 

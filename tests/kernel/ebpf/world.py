@@ -56,7 +56,9 @@ class Pod:
 
     def is_busy(self) -> bool:
         assert self._process.stdout
-        return not select.select([self._process.stdout], [], [], 0)[0]
+        waiting = select.poll()
+        waiting.register(self._process.stdout, select.POLLIN)
+        return not waiting.poll(0)
 
     def finish(self) -> Any:
         assert self._process.stdout
