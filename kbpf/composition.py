@@ -27,6 +27,7 @@ from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
 from kbpf.model.table import ServiceTable
+from kbpf.node_advice import iptables_advice
 from kbpf.node_settings import iptables_settings, local_flags
 from kbpf.runner import RunnerIntervals
 
@@ -112,13 +113,19 @@ class NodeIptables:
         self._own = own
         self._iptables = make_iptables(config, own, clock)
         self._may_use_localnet: bool | None = None
+        self._is_advised = False
 
     def probe(self) -> Support:
         return self._iptables.probe()
 
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
-        self._iptables.configure(self._settings())
-        return self._iptables.sync(table, dirty, full=full)
+        settings = self._settings()
+        self._iptables.configure(settings)
+        report = self._iptables.sync(table, dirty, full=full)
+        if self._is_advised:
+            return report
+        self._is_advised = True
+        return replace(report, warnings=(*report.warnings, *iptables_advice(settings, SYSCTLS)))
 
     def lost(self) -> tuple[str, ...]:
         return self._iptables.lost()

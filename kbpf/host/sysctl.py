@@ -34,6 +34,7 @@ class Sysctl(Enum):
     UDP_TIMEOUT = "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"
     UDP_TIMEOUT_STREAM = "/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream"
     ROUTE_LOCALNET = "/proc/sys/net/ipv4/conf/all/route_localnet"
+    BRIDGE_CALLS_IPTABLES = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 
     def __str__(self) -> str:
         return Path(self.value).name

@@ -2,22 +2,25 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
+from kbpf.clock import FakeClock
+from kbpf.datapath.iptables.backend import IptablesDatapath
 from kbpf.datapath.iptables.commands import Completed, Flavour, Run
 from kbpf.datapath.iptables.fake import FaultyRun
 from kbpf.datapath.iptables.rule import parse_rule
 from kbpf.datapath.iptables.ruleset import Ruleset, Table
 from kbpf.datapath.iptables.trace import TraceNode, trace
 from kbpf.errors import DatapathError, RulesLocked
-from kbpf.model.address import Family
-from kbpf.model.flow import Action, Origin
+from kbpf.model.address import Address, Family
+from kbpf.model.flow import PASS, Action, Origin
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ServiceTable
 from tests.builders import flow, table_of
-from tests.contract.iptables.hosts import Host, meaning
-from tests.contract.iptables.test_datapath import FOREIGN, NOTHING, change, flush, many_services, objects
+from tests.contract.iptables.hosts import SETTINGS, Host, meaning
+from tests.contract.iptables.test_datapath import FOREIGN, NOTHING, WEB, change, flush, many_services, objects
 
 FAILURES = {
     "killed": Completed(-9, "", ""),
@@ -126,7 +129,7 @@ def killed_before(number: int, run: Run) -> Run:
 
 def backends(rules: Ruleset, service: ServiceName, table: ServiceTable) -> set[str] | None:
     """Where the rules lead to from the Service's address; None: nowhere, they do not know it."""
-    (frontend,) = table.ports_of(service)[0].frontends
+    frontend = table.ports_of(service)[0].frontends[0]
     found = trace(rules, flow(Origin.POD, "10.244.1.9", frontend.address or ""), TraceNode()).verdict
     return {each.address for each in found.backends} if found.action is Action.FORWARD else None
 
@@ -261,3 +264,38 @@ def test_foreign_rules_and_ours_change_side_by_side_many_times(host: Host):
         rules = host.rules()[Table.NAT]
         assert [parse_rule(rule) for rule in rules["KUBE-SVC-LIKE"].rules] == [parse_rule(theirs)]
     assert sum("10.9." in rule for rule in rules["POSTROUTING"].rules) == 30
+
+
+# -- what earlier proxies left -----------------------------------------------------------------------------------------
+
+EARLIER = """*filter
+:KUBE-SERVICES - [0:0]
+-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment "shop/web has no endpoints" -m tcp --dport 80 -j REJECT
+-A FORWARD -j KUBE-SERVICES
+COMMIT
+*nat
+:KUBE-POSTROUTING - [0:0]
+-A KUBE-POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE
+COMMIT
+"""
+
+
+def test_verdicts_of_an_earlier_proxy_do_not_outlive_the_first_sync(host: Host):
+    """Its REJECT would beat ours, and its masquerade would meet packets twice."""
+    host.tool().restore(EARLIER)
+    table = table_of(*objects())
+    host.datapath().sync(table, NOTHING, full=True)
+    assert backends(host.rules(), WEB, table) == {"10.244.1.5", "10.244.2.7"}
+    assert not any("0x4000/0x4000 -j MASQ" in rule for rule in host.rules()[Table.NAT]["KUBE-POSTROUTING"].rules)
+
+
+def test_rules_of_former_settings_do_not_outlive_a_restart(host: Host):
+    table = table_of(*objects())
+    host.datapath().sync(table, NOTHING, full=True)
+    narrowed = replace(
+        SETTINGS, node_port_addresses={Family.IPV4: (Address("192.168.50.11"),)}, localhost_node_ports=False
+    )
+    IptablesDatapath(narrowed, FakeClock(), flavour=host.flavour, run=host.run).sync(table, NOTHING, full=True)
+    rules = host.rules()
+    assert trace(rules, flow(Origin.HOST, "127.0.0.1", "127.0.0.1", 30080), TraceNode()).verdict == PASS
+    assert not any("LOCAL" in rule for rule in rules[Table.NAT]["KUBE-SERVICES"].rules)

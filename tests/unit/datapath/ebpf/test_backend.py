@@ -361,3 +361,21 @@ def test_another_process_can_dump_what_the_first_one_wrote(node: EbpfNode):
     before = node.datapath.dump()
     node.restart()
     assert node.datapath.dump() == before != ""
+
+
+# ---- what others take out of force
+
+
+def test_nothing_is_lost_before_the_first_sync_and_after_it(node: EbpfNode):
+    assert node.datapath.lost() == ()
+    node.sync(WEB)
+    assert node.datapath.lost() == ()
+
+
+def test_programs_that_others_detached_are_missed_and_attached_again(node: EbpfNode):
+    node.sync(WEB)
+    node.programs.remove()
+    assert len(node.datapath.lost()) == 1
+    node.sync(WEB, full=True)
+    assert node.datapath.lost() == ()
+    assert addresses(node) == {*PODS}
