@@ -95,7 +95,7 @@ def _ratio(direct: Bed, variant: tuple[Bed, str, int], mode: str, operations: in
 
 def show(ratios: dict[str, dict[str, list[float]]]) -> Table:
     table = Table("through", *MODES, title=f"p50 against direct, {platform.machine()}, Linux {platform.release()}")
-    for name, by_mode in ratios.items():
+    for name, by_mode in sorted(ratios.items()):
         table.add_row(name, *(f"{statistics.median(by_mode[mode]):.3f}" for mode in MODES))
     return table
 
