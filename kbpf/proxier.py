@@ -17,7 +17,7 @@ import structlog
 
 from kbpf.datapath.interface import Datapath, SyncReport
 from kbpf.host.udp_cleanup import CleanedFlows, UdpCleanup
-from kbpf.model.events import Event, Kind, NodeChanged, Synced
+from kbpf.model.events import Event, Kind, NodeChanged, NodeStateChanged, Synced
 from kbpf.model.names import ServiceName
 from kbpf.model.node import NodeTopology, is_eligible, node_zone
 from kbpf.model.objects import Node
@@ -89,6 +89,10 @@ class Proxier:
             return self.is_ready
         if isinstance(event, NodeChanged):
             return self._take_node(event) and self.is_ready
+        if isinstance(event, NodeStateChanged):
+            # Only a full sync asks the node what it looks like.
+            self._needs_full = True
+            return self.is_ready
         changed, problems = self._trackers.update(event)
         for problem in problems:
             log.warning(str(problem))

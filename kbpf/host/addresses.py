@@ -27,12 +27,12 @@ def local_addresses() -> frozenset[Address]:
     try:
         with NetlinkSocket(socket.NETLINK_ROUTE) as netlink:
             dump = netlink.dump(GET_ADDRESS, ADDRESS_HEADER.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
-            return frozenset(address for payload in dump for address in _addresses(payload))
+            return frozenset(address for payload in dump for address in addresses_in(payload))
     except OSError as error:
         raise HostError(f"cannot list the node's addresses: {error.strerror or error}") from error
 
 
-def _addresses(payload: Payload) -> Iterator[Address]:
+def addresses_in(payload: Payload) -> Iterator[Address]:
     buffer, start, end = payload
     family, _, flags, scope, _ = ADDRESS_HEADER.unpack_from(buffer, start)
     if family not in (socket.AF_INET, socket.AF_INET6) or flags & DUPLICATE_DETECTED:

@@ -42,10 +42,15 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStateChanged:
+    """Something of this very node that the kernel told: a device, an address, a route, or who calls its Services."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFailed:
     """The source cannot go on, or what it said at the start no longer holds: the daemon ends with this error."""
 
     error: KbpfError
 
 
-Event = ServiceChanged | SliceChanged | NodeChanged | Synced
+Event = ServiceChanged | SliceChanged | NodeChanged | NodeStateChanged | Synced
