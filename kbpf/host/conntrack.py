@@ -102,7 +102,7 @@ class KernelConntrack:
 
 
 def has_translated_flows() -> bool:
-    """Is there a TCP or UDP connection whose destination was rewritten? If the kernel does not say, there may be."""
+    """Is there a TCP or UDP connection with a rewritten end? If the kernel does not say, there may be."""
     if not _has_entries():
         return False
     try:
@@ -132,6 +132,7 @@ class TupleLayout:
         original = f"4s 4x{no_address}{address} 4x 4xB3x {no_port}{port}"
         reply = f"4s 4x{address}{no_address} 4x 8x {port}{no_port}"
         self._fields = struct.Struct(f"!{original} {reply}".replace(" ", ""))
+        self._ends = struct.Struct(f"!4x4x{address}{address}4x8x{port}{port}")
         length = self._fields.size // 2
         self._original_header = ATTRIBUTE.pack(length, CTA_TUPLE_ORIG | NLA_F_NESTED)
         self._reply_header = ATTRIBUTE.pack(length, CTA_TUPLE_REPLY | NLA_F_NESTED)
@@ -146,12 +147,15 @@ class TupleLayout:
         return UdpEntry(destination, port, source, source_port, buffer[start + NETFILTER_HEADER.size : end])
 
     def is_translated(self, payload: Payload) -> bool:
-        """Do the answers of a TCP or UDP flow come from somebody else than whom the client talks to?"""
+        """Are the answers of a TCP or UDP flow no mirror image of it? Either end may have been rewritten."""
         found = self._tuples(payload)
         if found is None or found[1] not in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
             return False
-        destination, _, port, source, source_port = found
-        return (destination, port) != (source, source_port)
+        buffer, start, _ = payload
+        original = self._ends.unpack_from(buffer, start + NETFILTER_HEADER.size)
+        reply = self._ends.unpack_from(buffer, start + NETFILTER_HEADER.size + self._ends.size)
+        source, destination, source_port, port = original
+        return (destination, source, port, source_port) != reply
 
     def _tuples(self, payload: Payload) -> tuple[bytes, int, int, bytes, int] | None:
         """Destination, protocol and port of the original direction, source and port of the replies."""
