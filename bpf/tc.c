@@ -392,6 +392,7 @@ int tc_egress(struct __sk_buff *skb)
 	return egress(skb, ETHERNET_HEADER);
 }
 
+#if HAVE_RAW_DEVICES
 int tc_ingress_raw(struct __sk_buff *skb)
 {
 	return ingress(skb, 0);
@@ -401,3 +402,4 @@ int tc_egress_raw(struct __sk_buff *skb)
 {
 	return egress(skb, 0);
 }
+#endif

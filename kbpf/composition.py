@@ -3,9 +3,9 @@
 Shared by `server`, `render`, `probe` and `cleanup`; nothing else names an implementation of Datapath.
 """
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -13,6 +13,8 @@ from kbpf.clock import Clock
 from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend
 from kbpf.datapath.ebpf import factory
 from kbpf.datapath.ebpf.backend import EbpfDatapath
+from kbpf.datapath.ebpf.collector import FlowCollector, FlowTimeouts
+from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.datapath.iptables.backend import IptablesDatapath
 from kbpf.datapath.iptables.commands import Flavour
@@ -23,15 +25,28 @@ from kbpf.errors import DatapathUnavailable
 from kbpf.host.accounting import create_counters
 from kbpf.host.addresses import local_addresses
 from kbpf.host.conntrack import has_translated_flows
+from kbpf.host.devices import first_addresses, uplinks
+from kbpf.host.network_watch import NetworkWatch
 from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
+from kbpf.model.address import Address, Family, family_of
+from kbpf.model.device import Device
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
 from kbpf.model.table import ServiceTable
 from kbpf.node_advice import iptables_advice
-from kbpf.node_settings import iptables_settings, local_flags
+from kbpf.node_settings import iptables_settings, local_flags, node_settings, own_addresses
 from kbpf.runner import RunnerIntervals
 
 log = structlog.get_logger()
+
+
+class Background(Protocol):
+    """Something with a thread of its own beside the control loop."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
 
 EBPF_REST_S = 0.02
 """Between two syncs of the maps. They cost what changed, so this only lets a burst of events become one sync."""
@@ -88,11 +103,55 @@ def make_ebpf(config: Config, own: Node | None, clock: Clock) -> EbpfDatapath:
     return factory.create(
         config.bpffs_root,
         config.cgroup_root,
-        lambda: local_flags(config, own, local_addresses()),
+        NodeAddresses(config, own),
+        uplinks=lambda: find_uplinks(config, own),
+        node=node_settings(config, own),
         masquerade_all=config.masquerade_all,
         sizes=config.bpf_entries,
         clock=clock,
     )
+
+
+class NodeAddresses:
+    """This node's addresses and what they mean, asked for at each sync.
+
+    Where the cluster does not say by which address it knows the node, the first one of an uplink stands for it; that is
+    looked up when the addresses have changed.
+    """
+
+    def __init__(self, config: Config, own: Node | None) -> None:
+        self._config, self._own = config, own
+        self._local: frozenset[Address] = frozenset()
+        self._primary: frozenset[Address] = frozenset()
+
+    def __call__(self) -> dict[Address, LocalFlag]:
+        local = local_addresses()
+        if local != self._local:
+            known = own_addresses(self._config, self._own) & local
+            families = {family_of(address) for address in known}
+            others = first_addresses(find_uplinks(self._config, self._own)) if len(families) < len(Family) else ()
+            self._primary = known | {address for address in others if family_of(address) not in families}
+            self._local = local
+        return local_flags(self._config, self._own, local, self._primary)
+
+
+def find_uplinks(config: Config, own: Node | None) -> tuple[Device, ...]:
+    """The devices by which packets from elsewhere arrive."""
+    return uplinks(own_addresses(config, own), (*config.devices, *config.pod_devices))
+
+
+def packet_path_services(config: Config, clock: Clock, changed: Callable[[], None]) -> list[Background]:
+    """What runs beside the control loop for packets from elsewhere; `changed` asks for a full sync."""
+    conntrack, node = config.conntrack, node_settings(config, None)
+    timeouts = FlowTimeouts(udp_s=node.udp_timeout_s, udp_stream_s=node.udp_stream_timeout_s)
+    if conntrack.tcp_timeout_established_s:
+        timeouts = replace(timeouts, established_s=conntrack.tcp_timeout_established_s)
+    if conntrack.tcp_timeout_close_wait_s:
+        timeouts = replace(timeouts, close_wait_s=conntrack.tcp_timeout_close_wait_s)
+    return [
+        NetworkWatch(lambda: (local_addresses(), find_uplinks(config, None)), changed),
+        FlowCollector(lambda: factory.open_maps(config.bpffs_root, config.bpf_entries), timeouts, clock, changed),
+    ]
 
 
 def make_iptables(config: Config, own: Node | None, clock: Clock) -> IptablesDatapath:

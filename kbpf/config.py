@@ -79,6 +79,10 @@ class Config:
     masquerade_bit: int = 14
     localhost_node_ports: bool = True
     node_port_addresses: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Shell patterns of devices on which packets from elsewhere are served, beside those that are found."""
+    pod_devices: tuple[str, ...] = ()
+    """The same for devices of pods that have no socket on this kernel, such as virtual machines."""
     bpf_entries: Mapping[str, int] = field(default_factory=dict)
     """max_entries by map name, where it is not the default."""
     sync_period_s: float = 30.0

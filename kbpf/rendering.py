@@ -64,7 +64,7 @@ def render_iptables(table: ServiceTable, settings: IptablesSettings) -> dict[Fam
 
 
 def render_ebpf(table: ServiceTable, *, masquerade_all: bool) -> EbpfRendering:
-    installed = Installed(Ids(), specs({}), DeferSettings(masquerade_all=masquerade_all))
+    installed = Installed(Ids(), specs({}), DeferSettings(masquerade_all=masquerade_all, serves_packets=True))
     installed.change(table, table.services)
     left = {
         service: tuple(

@@ -9,12 +9,11 @@ import signal
 import threading
 from contextlib import ExitStack
 from types import FrameType
-from typing import Protocol
 
 import structlog
 
 from kbpf.clock import Clock, SystemClock
-from kbpf.composition import choose_datapath, intervals, make_datapath
+from kbpf.composition import Background, choose_datapath, intervals, make_datapath, packet_path_services
 from kbpf.config import Config
 from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
@@ -26,6 +25,7 @@ from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.detector import DetectLocalMode
+from kbpf.model.events import NodeStateChanged
 from kbpf.observation import Observation
 from kbpf.observe.events import LogEvents
 from kbpf.ownership import claim_node
@@ -40,14 +40,6 @@ log = structlog.get_logger()
 GARBAGE_THRESHOLDS = 100_000, 50, 100
 """The objects of a cluster live long and in no circles: with Python's own thresholds, looking for circles among them is
 a quarter of what a start costs at 5,000 Services."""
-
-
-class Background(Protocol):
-    """Something with a thread of its own beside the control loop."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
@@ -73,7 +65,7 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
         if once:
             log.info(loop.run_once().sentence)
         else:
-            _run(loop, observation, loaded)
+            _run(loop, observation, loaded, choice.name)
     finally:
         source.stop()
 
@@ -140,9 +132,11 @@ def prepare_node(config: Config) -> None:
     log.info("the node is prepared")
 
 
-def _run(loop: ControlLoop, observation: Observation, loaded: Loaded) -> None:
+def _run(loop: ControlLoop, observation: Observation, loaded: Loaded, datapath_name: str) -> None:
     changed = threading.Event()
     services: list[Background] = [*observation.servers(loaded)]
+    if datapath_name == "ebpf":
+        services += packet_path_services(loaded.config, SystemClock(), lambda: loop.put(NodeStateChanged()))
     if loaded.file:
         services.append(ConfigurationWatch(loaded.file.path, loaded.file.text, lambda: _end(loop, changed)))
     _adjust_oom_score(loaded.config)

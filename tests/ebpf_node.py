@@ -8,6 +8,7 @@ from kbpf.datapath.ebpf.backend import EbpfDatapath, Prepared
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import FakeMaps, FakePrograms
 from kbpf.datapath.ebpf.layout import LocalFlag
+from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.trace import Trace, trace
 from kbpf.datapath.interface import SyncReport
@@ -27,7 +28,9 @@ class EbpfNode:
 
     def restart(self) -> None:
         """Another process, which knows nothing; the kernel keeps what it has."""
-        self.datapath = EbpfDatapath(self.programs, self.settings, lambda: self.local_addresses, 7, FakeClock())
+        self.datapath = EbpfDatapath(
+            self.programs, self.settings, lambda: self.local_addresses, NodeSettings(netns_cookie=7), FakeClock()
+        )
 
     def prepare(self, cluster: ServiceTable, *, full: bool = False) -> Prepared:
         return self.datapath.prepare(self.table, self._change(cluster), full=full)

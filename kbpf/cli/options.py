@@ -25,6 +25,8 @@ RUNNING = (
     own_settings.FALLBACK,
     *HOST,
     *TRAFFIC,
+    own_settings.DEVICES,
+    own_settings.POD_DEVICES,
     *kubeproxy_settings.PROCESS,
     *own_settings.MAP_ENTRIES,
     *kubeproxy_settings.UNUSED,

@@ -47,6 +47,21 @@ BPFFS_ROOT = Setting(
     metavar="PATH",
     default=str(DEFAULT_BPFFS_ROOT),
 )
+DEVICES = Setting(
+    "--devices",
+    ("kbpf.devices",),
+    "Serve clients elsewhere on these network devices as well (shell patterns). Devices with a default route or an "
+    "address of the node are found.",
+    metavar="NAMES",
+    is_list=True,
+)
+POD_DEVICES = Setting(
+    "--pod-devices",
+    ("kbpf.podDevices",),
+    "Devices of pods without sockets on this kernel, such as virtual machines (shell patterns).",
+    metavar="NAMES",
+    is_list=True,
+)
 IPTABLES_BACKEND = Setting(
     "--iptables-backend",
     ("kbpf.iptablesBackend",),

@@ -103,6 +103,8 @@ class Kbpf(Section, frozen=True):
     cgroup_root: str = ""
     bpffs_root: str = "/sys/fs/bpf/kbpf"
     node_ip: str = msgspec.field(default="", name="nodeIP")
+    devices: tuple[str, ...] = ()
+    pod_devices: tuple[str, ...] = ()
     iptables_backend: str = "auto"
     map_entries: dict[str, int] = {}
     """Room by the name of the map, where it is not the default."""

@@ -1,8 +1,9 @@
 """eBPF for everything that it treats exactly like kube-proxy, iptables for the few frontends that it defers.
 
 The residue is a ServiceTable of its own, holding only deferred frontends; while it is empty there is no rule of ours in
-netfilter at all, so that in-cluster traffic meets neither nat nor conntrack. After rules were there it takes longer:
-connections that they translated live on only while some rule keeps conntrack at work, so the last ones wait for them.
+netfilter at all, so that in-cluster traffic meets neither nat nor conntrack. While the packet path relies on the kernel
+to masquerade, the rules that do not depend on services stand alone. After rules were there it takes longer: connections
+that they translated live on only while some rule keeps conntrack at work, so the last ones wait for them.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -21,6 +22,11 @@ class SyncDecision(Protocol):
     @property
     def services(self) -> Set[ServiceName]:
         """Every service that was decided anew, dirty or not."""
+        ...
+
+    @property
+    def masquerades(self) -> bool:
+        """Marked packets rely on the rule that masquerades them, and on those that let them pass."""
         ...
 
 
@@ -56,9 +62,15 @@ class ResidualDatapath(Generic[Decision]):
         self._iptables = iptables
         self._has_translated_flows = has_translated_flows
         self._table = ServiceTable()
+        self._masquerades = False
         self._holds_rules = True
         """An earlier process may have left some."""
         self._rules: dict[Family, Mapping[str, RuleCount]] = {}
+
+    @property
+    def _needs_rules(self) -> bool:
+        """The rules that stand whatever the services are enough to masquerade."""
+        return bool(self._table.services) or self._masquerades
 
     def probe(self) -> Support:
         return self._ebpf.probe()
@@ -67,13 +79,14 @@ class ResidualDatapath(Generic[Decision]):
         prepared = self._ebpf.prepare(table, dirty, full=full)
         services = {*dirty, *prepared.services, *(self._table.services if full else ())}
         changed = self._changed_residue(table, services)
+        self._masquerades = prepared.masquerades
         written = self._write_rules({service: ports for service, ports in changed.items() if ports}, full=full)
         report = self._ebpf.commit(prepared)
         removed = self._remove_rules([service for service, ports in changed.items() if not ports])
         return self._joined(report, written, removed)
 
     def lost(self) -> tuple[str, ...]:
-        return self._ebpf.lost() + (self._iptables.lost() if self._table.services else ())
+        return self._ebpf.lost() + (self._iptables.lost() if self._needs_rules else ())
 
     def dump(self) -> str:
         return self._ebpf.dump() + (self._iptables.dump() if self._holds_rules else "")
@@ -93,14 +106,15 @@ class ResidualDatapath(Generic[Decision]):
 
     def _write_rules(self, changed: dict[ServiceName, tuple[ResolvedPort, ...]], *, full: bool) -> SyncReport | None:
         affected = self._replace(changed)
-        if not self._table.services or not (affected or full):
+        is_first = not self._holds_rules
+        if not self._needs_rules or not (affected or full or is_first):
             return None
         self._holds_rules = True
-        return self._iptables.sync(self._table, affected, full=full)
+        return self._iptables.sync(self._table, affected, full=full or is_first)
 
     def _remove_rules(self, services: list[ServiceName]) -> SyncReport | None:
         affected = self._replace(dict.fromkeys(services, ()))
-        if self._table.services:
+        if self._needs_rules:
             return self._iptables.sync(self._table, affected, full=False) if affected else None
         return self._retire() if self._holds_rules else None
 

@@ -2,7 +2,9 @@
 
 import ctypes
 import os
+import socket
 import subprocess
+from collections.abc import Iterable
 
 from kbpf.demo.node import Node
 
@@ -10,12 +12,14 @@ TABLES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip
 CHAIN_PREFIXES = (":KUBE-", ":KBPF-")
 # connect4/6, sendmsg4/6, recvmsg4/6, getpeername4/6, sock_release: numbers of enum bpf_attach_type.
 ATTACH_TYPES = (10, 11, 14, 15, 19, 20, 29, 30, 34)
+# TCX ingress and egress.
+DEVICE_ATTACH_TYPES = (46, 47)
 
 
 def traces(node: Node) -> list[str]:
     """One line each; empty on a node where no proxy ran, and after `kbpf cleanup`."""
     pins = [f"pin {path}" for path in node.bpffs.rglob("*")]
-    return [*_chains(node), *pins, *_attached(node)]
+    return [*_chains(node), *pins, *_attached(node), *_attached_to_uplink(node)]
 
 
 def _chains(node: Node) -> list[str]:
@@ -27,14 +31,23 @@ def _chains(node: Node) -> list[str]:
 
 
 def _attached(node: Node) -> list[str]:
-    libbpf = ctypes.CDLL("libbpf.so.1")
     cgroup = os.open(node.cgroup, os.O_RDONLY)
     try:
-        counts = {}
-        for attach_type in ATTACH_TYPES:
-            count = ctypes.c_uint32(0)
-            libbpf.bpf_prog_query(cgroup, attach_type, 0, None, None, ctypes.byref(count))
-            counts[attach_type] = count.value
+        return _programs(cgroup, ATTACH_TYPES)
     finally:
         os.close(cgroup)
-    return [f"{count} programs attached with type {attach_type}" for attach_type, count in counts.items() if count]
+
+
+def _attached_to_uplink(node: Node) -> list[str]:
+    with node.namespace.entered():
+        return _programs(socket.if_nametoindex("eth0"), DEVICE_ATTACH_TYPES)
+
+
+def _programs(target: int, attach_types: Iterable[int]) -> list[str]:
+    libbpf, found = ctypes.CDLL("libbpf.so.1"), []
+    for attach_type in attach_types:
+        count = ctypes.c_uint32(0)
+        libbpf.bpf_prog_query(target, attach_type, 0, None, None, ctypes.byref(count))
+        if count.value:
+            found.append(f"{count.value} programs attached with type {attach_type}")
+    return found

@@ -16,6 +16,8 @@ from kbpf.configuration.loading import load
 from kbpf.configuration.reading import read_configuration
 from kbpf.datapath.ebpf.layout import ALL_MAPS, NUMBERED_MAPS
 from kbpf.model.address import Family
+from tests.builders import endpoint_slice, port, service, slice_port
+from tests.manifests import write_manifests
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WEB = """
@@ -158,7 +160,17 @@ def test_render_gives_the_rows_of_the_maps_and_what_is_left_to_iptables(web: str
     assert kinds["CLUSTER_IP"]["address"] == "10.96.0.10"
     assert kinds["CLUSTER_IP"]["port"] == 80
     assert [row["address"] for row in rendered["maps"]["backends"]] == ["10.42.1.5"]
-    assert "30080" in str(rendered["residue"]["IPv4"]["nat"]["KUBE-NODEPORTS"])
+    assert kinds["NODE_PORT"]["port"] == 30080
+    assert rendered["residue"] == {}
+
+
+def test_render_gives_the_rules_of_what_is_left_to_iptables(tmp_path: Path):
+    sctp = service("web", port(80, protocol="SCTP", node_port=30080), type="NodePort")
+    path = write_manifests(
+        tmp_path / "sctp", sctp, endpoint_slice("web", "10.42.1.5", ports=[slice_port(8080, protocol="SCTP")])
+    )
+    result = CliRunner().invoke(cli, ["render", "--manifests", str(path), "--datapath", "ebpf", "--format", "json"])
+    assert "30080" in str(json.loads(result.output)["residue"]["IPv4"]["nat"]["KUBE-NODEPORTS"])
 
 
 @pytest.mark.parametrize("datapath", ["iptables", "ebpf"])

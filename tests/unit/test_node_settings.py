@@ -39,7 +39,11 @@ ADDRESSES = frozenset({NODE4, NODE6, OTHER, LOOPBACK4, LOOPBACK6})
 
 def open_addresses(**settings: object) -> set[Address]:
     config = Config(node_ips=(NODE4, NODE6), **settings)
-    return {address for address, flag in local_flags(config, None, ADDRESSES).items() if flag & LocalFlag.NODE_PORT}
+    return {
+        address
+        for address, flag in local_flags(config, None, ADDRESSES, frozenset()).items()
+        if flag & LocalFlag.NODE_PORT
+    }
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def test_node_ports_are_open_where_the_rules_open_them(settings: dict[str, objec
 
 
 def test_loopback_and_the_nodes_own_addresses_are_known_as_such():
-    flags = local_flags(Config(node_ips=(NODE4,)), None, ADDRESSES)
+    flags = local_flags(Config(), None, ADDRESSES, frozenset({NODE4, LOOPBACK6}))
     assert flags[LOOPBACK6] == LocalFlag.LOOPBACK
     assert flags[NODE4] == LocalFlag.NODE_PORT | LocalFlag.PRIMARY
     assert flags[OTHER] == LocalFlag.NODE_PORT

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kbpf.datapath.ebpf.defer import Deferrals
-from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, frontend_rows
+from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, frontend_rows, source_ranges
 from kbpf.datapath.ebpf.ids import Ids
-from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS
+from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS, SOURCE_RANGES, SourceRangeKey
 from kbpf.datapath.ebpf.room import Room
 from kbpf.model.table import Frontend, ResolvedPort
 
@@ -42,20 +42,23 @@ class Admission:
         if crowd > VIEW_LIMIT:
             return Refusal(f"{crowd} backends, more than {VIEW_LIMIT}")
         rows = frontend_rows(port, frontends, deferrals, before.service_id)
+        ranges = source_ranges(port, rows, before.service_id)
         addresses = backend_addresses(port, port.cluster), backend_addresses(port, port.local)
         lists = tuple(tuple(map(self.ids.find, view)) for view in addresses)
         if lists != before.lists and _changes_views(before, rows):
             before = Encoded(before.frontends)
         new = {address for view in addresses for address in view if self.ids.find(address) is None}
-        lacking = self.room.take(_need(rows, lists, len(new), before))
+        need = _need(rows, lists, before) | {BACKENDS.name: len(new), SOURCE_RANGES.name: _new_ranges(ranges, before)}
+        lacking = self.room.take(need)
         if lacking is not None:
             return Refusal(lacking)
         if not before.service_id:
             before = replace(before, service_id=self.ids.new_service())
             rows = frontend_rows(port, frontends, deferrals, before.service_id)
+            ranges = source_ranges(port, rows, before.service_id)
         cluster, local = (tuple(map(self.ids.backend, view)) for view in addresses)
         generation = self._generation((cluster, local), before)
-        return Encoded(rows, before.service_id, generation, cluster, local, port.affinity_timeout_s)
+        return Encoded(rows, before.service_id, generation, cluster, local, port.affinity_timeout_s, ranges)
 
     def defer(self, port: ResolvedPort, frontends: Frontends, deferrals: Deferrals, before: Encoded) -> Encoded:
         """Nothing but "leave alone"; without room even for that nothing, and the programs find no frontend there."""
@@ -80,7 +83,7 @@ def _changes_views(before: Encoded, rows: FrontendRows) -> bool:
     return any(views.get(value.kind, value.views) != value.views for _, value in rows)
 
 
-def _need(rows: FrontendRows, lists: Lists, new_backends: int, before: Encoded) -> dict[str, int]:
+def _need(rows: FrontendRows, lists: Lists, before: Encoded) -> dict[str, int]:
     """New entries by map, beside those of the old generation."""
     joining = 0
     for view, old in zip(lists, before.lists, strict=True):
@@ -91,8 +94,11 @@ def _need(rows: FrontendRows, lists: Lists, new_backends: int, before: Encoded) 
         SERVICES.name: 0 if before.service_id else 1,
         SLOTS.name: 0 if lists == before.lists else sum(map(len, lists)),
         MEMBERSHIP.name: joining,
-        BACKENDS.name: new_backends,
     }
+
+
+def _new_ranges(ranges: tuple[SourceRangeKey, ...], before: Encoded) -> int:
+    return len(set(ranges) - set(before.source_ranges))
 
 
 def _new_frontends(rows: FrontendRows, before: Encoded) -> int:

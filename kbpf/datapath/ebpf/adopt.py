@@ -20,6 +20,7 @@ from kbpf.datapath.ebpf.layout import (
     ServiceKey,
     ServiceValue,
     SlotKey,
+    SourceRangeKey,
     View,
 )
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
@@ -37,6 +38,9 @@ def adopt(
     """What `rows` say of the service ports in `table`. `given`: what this process remembers of ids, if it does."""
     installed = Installed(_ids(rows, given or Ids()), specs, settings)
     installed.generations = _newest_generations(rows)
+    ranges: dict[int, list[SourceRangeKey]] = {}
+    for key in sorted(rows.source_ranges):
+        ranges.setdefault(key.service_id, []).append(key)
     leading = Counter(frontend.service_id for frontend in rows.frontends.values())
     for port in table:
         keys = dict.fromkeys(frontend_key(port, frontend) for frontend in table.owned_frontends(port))
@@ -46,8 +50,8 @@ def adopt(
             installed.adopt(port, Encoded(tuple(found)))
             continue
         cluster, local = (_backends(service, view, rows, installed.ids) for view in (View.CLUSTER, View.LOCAL))
-        timeout_s = service.affinity_timeout_s
-        installed.adopt(port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s))
+        timeout_s, own = service.affinity_timeout_s, tuple(ranges.get(service.id, ()))
+        installed.adopt(port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s, own))
     installed.used.clear()
     installed.used.update({spec.name: len(held) for spec, held in rows})
     return installed

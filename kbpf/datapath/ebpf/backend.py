@@ -8,29 +8,28 @@ what it wrote. After a failure nothing is known, and the next sync is a full one
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from kbpf.clock import Clock
 from kbpf.datapath.ebpf import store, text
-from kbpf.datapath.ebpf.adopt import CONFIG_KEY, adopt
+from kbpf.datapath.ebpf.adopt import adopt
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
 from kbpf.datapath.ebpf.installed import Change, Installed
 from kbpf.datapath.ebpf.layout import (
     AFFINITY,
+    WANTED,
     AffinityKey,
     AffinityValue,
-    ConfigValue,
-    LocalAddrKey,
-    LocalAddrValue,
     LocalFlag,
 )
+from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
 from kbpf.datapath.ebpf.plan import Plan, plan
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.ebpf.store import MapSet
 from kbpf.datapath.interface import FamilyReport, Support, SyncReport
 from kbpf.errors import LoadFailed
-from kbpf.model.address import Address, Family, packed
+from kbpf.model.address import Address, Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
 
@@ -53,8 +52,16 @@ class Programs(Protocol):
         """The maps, if they exist; loads nothing."""
         ...
 
+    @property
+    def serves_packets(self) -> bool:
+        """Will the packet programs be in force on some device? True or not since the last load."""
+        ...
+
     def attach(self) -> int:
-        """Put the programs in force where they are not, after a self-test; returns how many hooks that changed."""
+        """Put the programs in force where they are not, after a self-test; returns how many attachments that changed.
+
+        Raises MapError when packet programs cannot be attached: from the next load on they serve no packets.
+        """
         ...
 
     def is_attached(self) -> bool: ...
@@ -92,6 +99,9 @@ class Prepared:
     full: bool
     services: frozenset[ServiceName]
     """Those that were decided anew: the dirty ones, and others for which there is room now."""
+    masquerades: bool
+    """Somebody needs the rule that masquerades marked packets; it must stand when this is carried out."""
+
     started: float
 
 
@@ -103,14 +113,13 @@ class EbpfDatapath:
         programs: Programs,
         settings: DeferSettings,
         local_addresses: Callable[[], Mapping[Address, LocalFlag]],
-        host_netns_cookie: int,
+        node: NodeSettings,
         clock: Clock,
     ) -> None:
-        """`host_netns_cookie`: the namespace whose sockets are the node's own; 0 for the kernel's first."""
         self._programs = programs
         self._settings = self._deferral = settings
         self._local_addresses = local_addresses
-        self._host_netns_cookie = host_netns_cookie
+        self._node = node
         self._clock = clock
         self._maps: MapSet | None = None
         self._memory: Memory | None = None
@@ -136,13 +145,11 @@ class EbpfDatapath:
             difference = _partial_difference(maps, memory, table, dirty)
         known, wanted, installed, services = difference
         self._deferral = installed.settings
-        wanted.config = {CONFIG_KEY: ConfigValue(self._host_netns_cookie, *installed.ids.to_come)}
-        wanted.local_addr = {
-            LocalAddrKey(packed(address)): LocalAddrValue(flag.value)
-            for address, flag in self._local_addresses().items()
-        }
-        node = Rows(config=wanted.config, local_addr=wanted.local_addr)
-        return Prepared(plan(known, wanted), maps, Memory(installed, node), full, services, started)
+        masquerades = self._programs.serves_packets and (installed.serves_external or bool(wanted.wanted))
+        node = node_rows(self._node, NodeState(self._local_addresses(), installed.ids.to_come, masquerades))
+        wanted.config, wanted.local_addr = node.config, node.local_addr
+        wanted.source_ranges.update(node.source_ranges)
+        return Prepared(plan(known, wanted), maps, Memory(installed, node), full, services, masquerades, started)
 
     def commit(self, prepared: Prepared) -> SyncReport:
         store.apply(prepared.plan, prepared.maps)
@@ -196,11 +203,13 @@ class EbpfDatapath:
     def _full_difference(self, maps: MapSet, table: ServiceTable, memory: Memory | None) -> Difference:
         observed = store.observe(maps)
         given = memory.installed.ids if memory else None
-        installed = adopt(observed, table, self._programs.specs, self._settings, given)
+        settings = replace(self._settings, serves_packets=self._programs.serves_packets)
+        installed = adopt(observed, table, self._programs.specs, settings, given)
         change = installed.change(table, table.services)
         wanted = installed.everything()
         alive = {key.id for key in wanted.services}
         observed.affinity = {key: row for key, row in observed.affinity.items() if key.service_id not in alive}
+        wanted.wanted = {key: row for key, row in observed.wanted.items() if key.id in alive}
         return Difference(observed, wanted, installed, change.services)
 
 
@@ -208,8 +217,12 @@ def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty
     change = memory.installed.change(table, dirty)
     known = change.known
     known.config, known.local_addr = memory.node.config, memory.node.local_addr
+    known.source_ranges.update(memory.node.source_ranges)
     known.affinity = _affinity_of_gone(maps, change)
-    return Difference(known, change.wanted, memory.installed, change.services)
+    known.wanted = store.open_map(maps, WANTED).entries()
+    wanted = change.wanted
+    wanted.wanted = {key: row for key, row in known.wanted.items() if key.id not in change.gone_services}
+    return Difference(known, wanted, memory.installed, change.services)
 
 
 def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, AffinityValue]:
@@ -217,7 +230,6 @@ def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, Affinit
 
     Those of a removed backend stay: membership makes them void, and a program may be writing a new choice into one.
     """
-    gone = {each.service_id for each in change.before if each.affinity_timeout_s}
-    gone -= {each.service_id for each in change.after}
+    gone = change.gone_services & {each.service_id for each in change.before if each.affinity_timeout_s}
     rows = store.open_map(maps, AFFINITY).entries() if gone else {}
     return {key: row for key, row in rows.items() if key.service_id in gone}

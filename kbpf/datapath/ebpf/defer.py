@@ -33,6 +33,8 @@ class DeferSettings:
     masquerade_all: bool = False
     can_reject: bool = True
     """The kernel lets a hook choose the error of a call (bpf_set_retval, Linux 5.18)."""
+    serves_packets: bool = False
+    """The packet path is in force on some device."""
     opted_out: frozenset[ServiceName] = frozenset()
     spilled: frozenset[PortKey] = frozenset()
     """Service ports that do not fit the maps."""
@@ -62,7 +64,7 @@ def deferral(port: ResolvedPort, frontend: Frontend, settings: DeferSettings) ->
     reason = _port_reason(port, settings)
     if reason:
         return Deferral(reason, reason)
-    return Deferral(_sockets_reason(port, frontend, settings), _packets_reason(frontend))
+    return Deferral(_sockets_reason(port, frontend, settings), _packets_reason(frontend, settings))
 
 
 def _port_reason(port: ResolvedPort, settings: DeferSettings) -> DeferReason:
@@ -85,9 +87,11 @@ def _sockets_reason(port: ResolvedPort, frontend: Frontend, settings: DeferSetti
     return DeferReason.NONE
 
 
-def _packets_reason(frontend: Frontend) -> DeferReason:
-    # A ClusterIP is for clients inside, and theirs are sockets.
-    return DeferReason.NONE if frontend.kind is FrontendKind.CLUSTER_IP else DeferReason.EXTERNAL
+def _packets_reason(frontend: Frontend, settings: DeferSettings) -> DeferReason:
+    # A ClusterIP is for clients inside, and theirs are sockets: for strangers alone there are no rules.
+    if settings.serves_packets or frontend.kind is FrontendKind.CLUSTER_IP:
+        return DeferReason.NONE
+    return DeferReason.EXTERNAL
 
 
 def deferrals(port: ResolvedPort, frontends: Iterable[Frontend], settings: DeferSettings) -> dict[Frontend, Deferral]:

@@ -21,15 +21,20 @@ from kbpf.datapath.ebpf.layout import (
     ServiceValue,
     SlotKey,
     SlotValue,
+    SourceRangeKey,
+    SourceRangeValue,
 )
 from kbpf.datapath.ebpf.rows import Rows
-from kbpf.model.address import packed
+from kbpf.model.address import Address, Family, family_of, packed
 from kbpf.model.table import Backend, Frontend, FrontendKind, Outcome, ResolvedPort, Target, View
 
 OPEN_END = 2**32 - 1
 """The last generation of who is a member until further notice: no write when others come or go."""
 
 UNREADABLE = 0
+
+SERVICE_BITS, V4_MAPPED_BITS = 32, 96
+"""What stands before the address in the key of a source range, and before the IPv4 address in that."""
 
 FrontendRows = tuple[tuple[FrontendKey, FrontendValue], ...]
 
@@ -59,6 +64,7 @@ class Encoded:
     """Backend ids in the order of the slots; UNREADABLE where `adopt` found none, so that the list is written anew."""
     local: tuple[int, ...] = ()
     affinity_timeout_s: int = 0
+    source_ranges: tuple[SourceRangeKey, ...] = ()
 
     @property
     def lists(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -77,6 +83,7 @@ class Encoded:
             layout.SERVICES.name: 1 if self.service_id else 0,
             layout.SLOTS.name: slots,
             layout.MEMBERSHIP.name: slots,
+            layout.SOURCE_RANGES.name: len(self.source_ranges),
         }
 
     def add_to(self, rows: Rows) -> None:
@@ -88,6 +95,7 @@ class Encoded:
         )
         rows.slots.update(self._slots())
         rows.membership.update(self._membership())
+        rows.source_ranges.update((key, SourceRangeValue(key.service_id)) for key in self.source_ranges)
 
     def _slots(self) -> Iterator[tuple[SlotKey, SlotValue]]:
         service_id, generation = self.service_id, self.generation
@@ -117,6 +125,19 @@ def frontend_rows(
     return tuple(rows.items())
 
 
+def source_ranges(port: ResolvedPort, frontends: FrontendRows, service_id: int) -> tuple[SourceRangeKey, ...]:
+    """For the frontends that say so."""
+    if not any(value.flags & FrontendFlag.SOURCE_RANGES for _, value in frontends):
+        return ()
+    return tuple(sorted({source_range(service_id, cidr) for cidr in port.source_ranges}))
+
+
+def source_range(service_id: int, cidr: str) -> SourceRangeKey:
+    address, _, length = cidr.partition("/")
+    family_bits = V4_MAPPED_BITS if family_of(address) is Family.IPV4 else 0
+    return SourceRangeKey(SERVICE_BITS + family_bits + int(length), service_id, packed(Address(address)))
+
+
 def backend_addresses(port: ResolvedPort, backends: Iterable[Backend]) -> list[BackendAddress]:
     protocol = port.protocol.number
     return [BackendAddress(packed(backend.address), backend.port, protocol) for backend in backends]
@@ -127,15 +148,19 @@ def frontend_key(port: ResolvedPort, frontend: Frontend) -> FrontendKey:
     return FrontendKey(address, frontend.port, port.protocol.number)
 
 
-def _flags(deferral: Deferral) -> int:
-    sockets = FrontendFlag.DEFER_SOCKETS.value if deferral.sockets else 0
-    return sockets | (FrontendFlag.DEFER_PACKETS.value if deferral.packets else 0)
+def _flags(port: ResolvedPort, frontend: Frontend, deferral: Deferral) -> int:
+    flags = FrontendFlag.DEFER_SOCKETS.value if deferral.sockets else 0
+    if deferral.packets:
+        return flags | FrontendFlag.DEFER_PACKETS.value
+    # Without endpoints nobody is let in, and nobody is told apart: the refusal is for all.
+    is_guarded = frontend.kind is FrontendKind.LOAD_BALANCER_IP and port.source_ranges and port.has_any_endpoint
+    return flags | (FrontendFlag.SOURCE_RANGES.value if is_guarded else 0)
 
 
 def _value(
     port: ResolvedPort, frontend: Frontend, key: FrontendKey, service_id: int, deferral: Deferral
 ) -> FrontendValue:
-    kind, flags = _KINDS[frontend.kind], _flags(deferral)
+    kind, flags = _KINDS[frontend.kind], _flags(port, frontend, deferral)
     if deferral.is_complete:
         # Nothing of the service port: a row that only says "leave alone" need not change with endpoints.
         return FrontendValue(*key, kind, 0, flags, deferral.reason.value, 0, 0, 0, 0)

@@ -2,7 +2,8 @@
 
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kbpf.clock import Clock, SystemClock
@@ -10,11 +11,13 @@ from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.layout import STATS, LocalFlag
-from kbpf.datapath.ebpf.maps import Counters
+from kbpf.datapath.ebpf.maps import Counters, Maps
+from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.ebpf.programs import PinnedPrograms
 from kbpf.errors import MapError
 from kbpf.model.address import Address
+from kbpf.model.device import Device
 
 _SO_NETNS_COOKIE = 71
 
@@ -24,20 +27,31 @@ def create(
     cgroup_root: Path | None,
     local_addresses: Callable[[], Mapping[Address, LocalFlag]],
     *,
+    uplinks: Callable[[], Sequence[Device]] = tuple,
+    node: NodeSettings | None = None,
     masquerade_all: bool = False,
     sizes: Mapping[str, int] | None = None,
     clock: Clock | None = None,
 ) -> EbpfDatapath:
     """The datapath of the node whose network namespace this process is in.
 
-    No `cgroup_root`: the host's cgroup2 mount. `sizes` gives max_entries by map name where it is not the default.
+    No `cgroup_root`: the host's cgroup2 mount. No `uplinks`: packets from elsewhere are left alone. `sizes` gives
+    max_entries by map name where it is not the default.
     """
     has_set_retval = probe.has_set_retval()
+    programs = PinnedPrograms(
+        bpffs_root,
+        cgroup_root,
+        uplinks,
+        has_set_retval=has_set_retval,
+        has_packet_path=probe.has_packet_path(),
+        sizes=sizes,
+    )
     return EbpfDatapath(
-        PinnedPrograms(bpffs_root, cgroup_root, has_set_retval=has_set_retval, sizes=sizes),
+        programs,
         DeferSettings(masquerade_all=masquerade_all, can_reject=has_set_retval),
         local_addresses,
-        netns_cookie(),
+        replace(node or NodeSettings(), netns_cookie=netns_cookie()),
         clock or SystemClock(),
     )
 
@@ -52,6 +66,12 @@ def hook_results(bpffs_root: Path) -> dict[str, int]:
         return {reason.name.lower().replace("_", "-"): total for reason, total in counters.read().items()}
     finally:
         counters.close()
+
+
+def open_maps(bpffs_root: Path, sizes: Mapping[str, int]) -> Maps | None:
+    """The maps as they are pinned now; None before the first load. Raises MapError."""
+    pins = Pins(bpffs_root)
+    return Maps.open(pins, sizes) if pins.maps.exists() else None
 
 
 def netns_cookie() -> int:

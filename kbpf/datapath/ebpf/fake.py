@@ -7,7 +7,7 @@ over real maps; where the two differ, this file is wrong.
 import errno
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from kbpf.datapath.ebpf import store, text
@@ -78,6 +78,9 @@ class FakeMap(Generic[Key, Value]):
 
     def entries(self) -> dict[Key, Value]:
         return {self.spec.key.unpack(key): self.spec.value.unpack(value) for key, value in self._held.items()}
+
+    def batches(self) -> Iterator[dict[Key, Value]]:
+        yield self.entries()
 
     def _key(self, key: Key) -> bytes:
         return _packed(self.spec.key.row, key, self.spec.key.pack, self.spec.name)
@@ -152,10 +155,11 @@ class FakeMaps:
 class FakePrograms:
     """Programs and pins: maps come with the first load and go with `remove`; hooks want loaded programs."""
 
-    def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(self, sizes: Mapping[str, int] | None = None, *, serves_packets: bool = False) -> None:
         self.specs: tuple[AnySpec, ...] = specs(sizes or {})
         self.maps: FakeMaps | None = None
         self.attached = False
+        self.serves_packets = serves_packets
         self.load_failure: DatapathError | None = None
         self.attach_failure: DatapathError | None = None
         self._sizes = sizes

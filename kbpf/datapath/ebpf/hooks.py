@@ -36,7 +36,9 @@ TCX_INGRESS, TCX_EGRESS = 46, 47
 PACKET_PROGRAMS: tuple[Hook, ...] = (
     Hook("tc_ingress", PROGRAM_SCHED_CLS, 0),
     Hook("tc_egress", PROGRAM_SCHED_CLS, 0),
+)
+RAW_PACKET_PROGRAMS: tuple[Hook, ...] = (
     Hook("tc_ingress_raw", PROGRAM_SCHED_CLS, 0),
     Hook("tc_egress_raw", PROGRAM_SCHED_CLS, 0),
 )
-"""For devices with an Ethernet header, and `raw` for those without one: tunnels, WireGuard."""
+"""For devices without an Ethernet header: tunnels, WireGuard."""

@@ -14,7 +14,7 @@ from kbpf.datapath.ebpf.admit import Admission
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, DeferSettings, PortKey, deferrals
 from kbpf.datapath.ebpf.encode import Encoded
 from kbpf.datapath.ebpf.ids import Ids
-from kbpf.datapath.ebpf.layout import BackendKey, BackendValue, DeferReason
+from kbpf.datapath.ebpf.layout import BackendKey, BackendValue, DeferReason, FrontendFlag, Kind
 from kbpf.datapath.ebpf.room import Room
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.interface import MapFill
@@ -40,6 +40,10 @@ class Change:
     old_backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
 
     @property
+    def gone_services(self) -> frozenset[int]:
+        return frozenset(each.service_id for each in self.before) - {each.service_id for each in self.after}
+
+    @property
     def known(self) -> Rows:
         return _rows(self.before, self.old_backends)
 
@@ -58,6 +62,7 @@ class Installed:
         self.spilled: dict[PortKey, str] = {}
         """Service ports that do not fit the maps, and why."""
         self._deferred: Counter[int] = Counter()
+        self._external = 0
         self._ports: dict[ServiceName, dict[PortKey, Encoded]] = {}
         self._specs, self._settings = specs, settings
         self._room = Room(specs, {})
@@ -92,6 +97,11 @@ class Installed:
     def settings(self) -> DeferSettings:
         """With what does not fit: that decides about the residue."""
         return replace(self._settings, spilled=frozenset(self.spilled))
+
+    @property
+    def serves_external(self) -> bool:
+        """Is there a frontend for packets from elsewhere that the programs treat?"""
+        return self._external > 0
 
     @property
     def deferred(self) -> dict[str, int]:
@@ -157,6 +167,13 @@ class Installed:
         self.used.subtract(old.sizes)
         self._deferred.update(value.defer_reason for _, value in new.frontends)
         self._deferred.subtract(value.defer_reason for _, value in old.frontends)
+        self._external += _external(new) - _external(old)
+
+
+def _external(encoded: Encoded) -> int:
+    return sum(
+        value.kind != Kind.CLUSTER_IP and not value.flags & FrontendFlag.DEFER_PACKETS for _, value in encoded.frontends
+    )
 
 
 def _rows(encoded: Iterable[Encoded], backends: dict[BackendKey, BackendValue]) -> Rows:

@@ -70,6 +70,14 @@ class LinkInfo(NamedTuple):
     attach_type: int
 
 
+class DeviceLinkInfo(NamedTuple):
+    """`device` is 0 when the device is gone."""
+
+    program_id: int
+    device: int
+    attach_type: int
+
+
 class _MapInfo(ctypes.Structure):
     _fields_ = [(name, c_uint32) for name in ("type", "id", "key_size", "value_size", "max_entries", "map_flags")]
 
@@ -101,6 +109,17 @@ class _CgroupLinkInfo(ctypes.Structure):
     ]
 
 
+class _DeviceLinkInfo(ctypes.Structure):
+    _fields_ = [
+        ("type", c_uint32),
+        ("id", c_uint32),
+        ("prog_id", c_uint32),
+        ("pad", c_uint32),
+        ("ifindex", c_uint32),
+        ("attach_type", c_uint32),
+    ]
+
+
 def _info(fd: int, info: ctypes.Structure) -> None:
     # The kernel fills as much as fits: these structures are the beginnings of its own.
     call("bpf_obj_get_info_by_fd", fd, byref(info), byref(c_uint32(sizeof(info))))
@@ -127,6 +146,12 @@ def link_info(fd: int) -> LinkInfo:
     info = _CgroupLinkInfo()
     _info(fd, info)
     return LinkInfo(info.id, info.prog_id, info.cgroup_id, info.attach_type)
+
+
+def device_link_info(fd: int) -> DeviceLinkInfo:
+    info = _DeviceLinkInfo()
+    _info(fd, info)
+    return DeviceLinkInfo(info.prog_id, info.ifindex, info.attach_type)
 
 
 # ---- maps
@@ -205,8 +230,9 @@ def possible_cpus() -> int:
 # ---- links
 
 
-def link_create(program_fd: int, cgroup_fd: int, attach_type: int) -> int:
-    return call("bpf_link_create", program_fd, cgroup_fd, attach_type, None)
+def link_create(program_fd: int, target: int, attach_type: int) -> int:
+    """`target` is the file descriptor of a cgroup, or the index of a device."""
+    return call("bpf_link_create", program_fd, target, attach_type, None)
 
 
 def link_update(link_fd: int, program_fd: int) -> None:

@@ -55,20 +55,20 @@ def attach(pins: Pins, programs: Path, cgroup: Path) -> Attached:
     did: dict[str, list[str]] = {"created": [], "updated": [], "kept": []}
     with open_cgroup(cgroup) as cgroup_fd:
         for hook in HOOKS:
-            with closing(_open_program(programs / hook.name)) as program_fd:
+            with closing(open_program(programs / hook.name)) as program_fd:
                 did[_attach_hook(pins.link(hook.name), hook, program_fd, cgroup_fd, cgroup)].append(hook.name)
     return Attached(*map(tuple, did.values()))
 
 
 def _attach_hook(pin: Path, hook: Hook, program_fd: int, cgroup_fd: int, cgroup: Path) -> str:
-    link_fd = _open_link(pin)
+    link_fd = open_link(pin)
     if link_fd is None:
         _create(pin, hook, program_fd, cgroup_fd, cgroup)
         return "created"
     with closing(link_fd):
         info = libbpf.link_info(link_fd)
         if not _is_on(info, hook, cgroup):
-            _remove(pin, link_fd)
+            remove_link(pin, link_fd)
             _create(pin, hook, program_fd, cgroup_fd, cgroup)
             return "created"
         if info.program_id == libbpf.program_info(program_fd).id:
@@ -95,7 +95,7 @@ def attach_unpinned(programs: Path, cgroup: Path) -> list[int]:
     try:
         with open_cgroup(cgroup) as cgroup_fd:
             for hook in HOOKS:
-                with closing(_open_program(programs / hook.name)) as program_fd:
+                with closing(open_program(programs / hook.name)) as program_fd:
                     links.append(libbpf.link_create(program_fd, cgroup_fd, hook.attach_type))
     except OSError as error:
         detach_unpinned(links)
@@ -112,7 +112,7 @@ def attached(pins: Pins, cgroup: Path) -> dict[str, int]:
     """Our programs in force on this very cgroup: their kernel ids by hook name."""
     found = {}
     for hook in HOOKS:
-        link_fd = _open_link(pins.link(hook.name))
+        link_fd = open_link(pins.link(hook.name))
         if link_fd is None:
             continue
         with closing(link_fd):
@@ -130,7 +130,7 @@ def program_ids(programs: Path) -> dict[str, int]:
     """The kernel's ids of pinned programs, to compare with those `attached`."""
     found = {}
     for hook in HOOKS:
-        with closing(_open_program(programs / hook.name)) as program_fd:
+        with closing(open_program(programs / hook.name)) as program_fd:
             found[hook.name] = libbpf.program_info(program_fd).id
     return found
 
@@ -138,26 +138,26 @@ def program_ids(programs: Path) -> dict[str, int]:
 def detach(folder: Path) -> None:
     """Take the links pinned in `folder` out of force. Established connections go on: nothing is on their path."""
     for pin in sorted(folder.iterdir()) if folder.exists() else ():
-        link_fd = _open_link(pin)
+        link_fd = open_link(pin)
         if link_fd is not None:
             with closing(link_fd):
-                _remove(pin, link_fd)
+                remove_link(pin, link_fd)
 
 
-def _remove(pin: Path, link_fd: int) -> None:
+def remove_link(pin: Path, link_fd: int) -> None:
     # Unpinning alone detaches too, but some time later, from a kernel thread.
     libbpf.link_detach(link_fd)
     pin.unlink(missing_ok=True)
 
 
-def _open_program(pin: Path) -> int:
+def open_program(pin: Path) -> int:
     try:
         return libbpf.obj_get(pin)
     except OSError as error:
         raise LoadFailed(f"cannot open the program {pin}: {error.strerror}") from error
 
 
-def _open_link(pin: Path) -> int | None:
+def open_link(pin: Path) -> int | None:
     try:
         return libbpf.obj_get(pin)
     except FileNotFoundError:

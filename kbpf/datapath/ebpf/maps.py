@@ -7,7 +7,7 @@ when the kernel says of the map what its specification says; a wrong size would 
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -98,6 +98,12 @@ class BpfMap(Generic[Key, Value]):
     def entries(self) -> dict[Key, Value]:
         """Everything in the map. Entries that others change meanwhile may be in or out."""
         result: dict[Key, Value] = {}
+        for rows in self.batches():
+            result.update(rows)
+        return result
+
+    def batches(self) -> Iterator[dict[Key, Value]]:
+        """The same, a part at a time."""
         position, room = None, min(BATCH, max(self.spec.max_entries, 1))
         while True:
             try:
@@ -107,10 +113,10 @@ class BpfMap(Generic[Key, Value]):
                     raise translated(error, self.spec, "lookup") from error
                 room *= 2
                 continue
-            rows = zip(self.spec.key.unpack_all(batch.keys), self.spec.value.unpack_all(batch.values), strict=True)
-            result.update(rows)
+            keys, values = self.spec.key.unpack_all(batch.keys), self.spec.value.unpack_all(batch.values)
+            yield dict(zip(keys, values, strict=True))
             if batch.is_last:
-                return result
+                return
             position = batch.position
 
 
@@ -120,6 +126,9 @@ class Counters(BpfMap[layout.IndexKey, layout.Counter]):
     def read(self) -> dict[layout.Reason, int]:
         cpus = libbpf.possible_cpus()
         return {reason: self._sum(layout.IndexKey(reason), cpus) for reason in layout.Reason}
+
+    def count(self, reason: layout.Reason) -> int:
+        return self._sum(layout.IndexKey(reason), libbpf.possible_cpus())
 
     def _sum(self, key: layout.IndexKey, cpus: int) -> int:
         per_cpu = libbpf.map_lookup(self._fd, self.spec.key.pack(key), self.spec.value.size * cpus) or b""

@@ -20,6 +20,8 @@ from kbpf.datapath.ebpf.layout import (
     MEMBERSHIP,
     SERVICES,
     SLOTS,
+    SOURCE_RANGES,
+    WANTED,
     MembershipKey,
     MembershipValue,
     ServiceKey,
@@ -80,12 +82,13 @@ def plan(known: Rows, wanted: Rows) -> Plan:
         Put(BACKENDS, _differing(known.backends, wanted.backends)),
         Put(MEMBERSHIP, {**_leaving(known, wanted), **_joining(known, wanted)}),
         Put(SLOTS, _differing(known.slots, wanted.slots)),
+        Put(SOURCE_RANGES, _differing(known.source_ranges, wanted.source_ranges)),
         Put(SERVICES, _differing(known.services, wanted.services)),
         Put(FRONTENDS, _differing(known.frontends, wanted.frontends)),
     ]
     steps += [
         Delete(spec, tuple(known.of(spec).keys() - wanted.of(spec).keys()))
-        for spec in (FRONTENDS, SERVICES, SLOTS, MEMBERSHIP, BACKENDS, LOCAL_ADDR, AFFINITY)
+        for spec in (FRONTENDS, SERVICES, SLOTS, SOURCE_RANGES, MEMBERSHIP, BACKENDS, LOCAL_ADDR, AFFINITY, WANTED)
     ]
     return Plan(tuple(step for step in steps if len(step)))
 

@@ -5,6 +5,7 @@ daemon itself can still bring about, such as mounting a bpffs, counts as there. 
 """
 
 import os
+import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -20,14 +21,15 @@ from kbpf.datapath.ebpf.filesystem import (
     nearest_existing,
     scratch_cgroup,
 )
-from kbpf.datapath.ebpf.hooks import HOOKS, Hook
+from kbpf.datapath.ebpf.hooks import HOOKS, PROGRAM_SCHED_CLS, TCX_INGRESS, Hook
 from kbpf.datapath.ebpf.links import closing, open_cgroup
 from kbpf.datapath.ebpf.packing import MapType
 from kbpf.datapath.interface import Answer, Feature, Support
 from kbpf.errors import LoadFailed
 
 SET_RETVAL = "bpf_set_retval"
-OPTIONAL = frozenset({SET_RETVAL})
+PACKET_PATH = ("packet programs", "tcx links")
+OPTIONAL = frozenset({SET_RETVAL, *PACKET_PATH})
 """Without these the datapath runs, and leaves what needs them to iptables."""
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}
@@ -40,7 +42,7 @@ _HELPERS = (
     ("bpf_get_netns_cookie", trials.GET_NETNS_COOKIE, ("connect4", "sendmsg4", "sock_release")),
     ("bpf_get_socket_cookie", trials.GET_SOCKET_COOKIE, ("connect4", "sock_release")),
 )
-_MAP_TYPES = (MapType.HASH, MapType.LRU_HASH, MapType.PERCPU_ARRAY, MapType.SK_STORAGE)
+_MAP_TYPES = (MapType.HASH, MapType.LRU_HASH, MapType.PERCPU_ARRAY, MapType.LPM_TRIE, MapType.SK_STORAGE)
 
 Trial = Callable[[], str | None]
 """None: it works. Words: it does not, because. OSError: the kernel's own word for no."""
@@ -84,6 +86,22 @@ def has_set_retval() -> bool:
     return tried(SET_RETVAL, _TRIALS[SET_RETVAL]).answer is Answer.YES
 
 
+def has_packet_path() -> bool:
+    """May packets from elsewhere be served? Otherwise iptables does it."""
+    return all(tried(name, _TRIALS[name]).answer is Answer.YES for name in PACKET_PATH)
+
+
+def _try_packet_programs() -> str | None:
+    lacking = [helper for helper in trials.PACKET_HELPERS if not trials.knows_helper(PROGRAM_SCHED_CLS, 0, helper)]
+    return f"the kernel does not offer helpers {lacking}" if lacking else None
+
+
+def _try_tcx() -> None:
+    """On loopback, for a moment, a program that leaves everything to the next one."""
+    with closing(trials.load_program(PROGRAM_SCHED_CLS, 0, trials.RETURN_NEXT)) as program_fd:
+        os.close(libbpf.link_create(program_fd, socket.if_nametoindex("lo"), TCX_INGRESS))
+
+
 def _try_hook(hook: Hook) -> None:
     os.close(trials.load_program(hook.program_type, hook.attach_type))
 
@@ -111,6 +129,8 @@ _TRIALS: dict[str, Trial] = {
     **{name: partial(_try_helper, helper, hooks) for name, helper, hooks in _HELPERS},
     **{f"map {map_type.name.lower()}": partial(_try_map, map_type) for map_type in _MAP_TYPES},
     "map batches": _try_batch,
+    "packet programs": _try_packet_programs,
+    "tcx links": _try_tcx,
 }
 
 

@@ -4,14 +4,14 @@
 Several instances run side by side on a machine when each has roots of its own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
 import structlog
 
-from kbpf.datapath.ebpf import links, loader, probe, selftest, source
+from kbpf.datapath.ebpf import links, loader, probe, selftest, source, uplinks
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
 from kbpf.datapath.ebpf.layout import specs
 from kbpf.datapath.ebpf.maps import Maps
@@ -19,7 +19,8 @@ from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.rows import AnySpec
 from kbpf.datapath.interface import Answer, Support
-from kbpf.errors import LoadFailed
+from kbpf.errors import LoadFailed, MapError
+from kbpf.model.device import Device
 
 log = structlog.get_logger()
 
@@ -29,14 +30,18 @@ class PinnedPrograms:
         self,
         bpffs_root: Path,
         cgroup_root: Path | None,
+        find_uplinks: Callable[[], Sequence[Device]],
         *,
         has_set_retval: bool,
+        has_packet_path: bool,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         """No `cgroup_root`: the host's cgroup2 mount. `sizes` gives max_entries by map name where not the default."""
         self._pins = Pins(bpffs_root)
         self._wished_cgroup = cgroup_root
-        self._has_set_retval = has_set_retval
+        self._find_uplinks = find_uplinks
+        self._uplinks: tuple[Device, ...] = ()
+        self._has_set_retval, self._has_packet_path = has_set_retval, has_packet_path
         self._sizes = dict(sizes or {})
         self._folder: Path | None = None
         self._maps: Maps | None = None
@@ -49,30 +54,62 @@ class PinnedPrograms:
         return probe.probe(self._wished_cgroup, self._pins.root)
 
     def load(self) -> Maps:
+        self._uplinks = tuple(self._find_uplinks()) if self._has_packet_path else ()
         with _failing_as_load():
             ensure_bpffs(self._pins.root)
-            build = source.describe(self._pins, self._sizes, has_set_retval=self._has_set_retval)
+            build = source.describe(
+                self._pins,
+                self._sizes,
+                has_set_retval=self._has_set_retval,
+                has_packet_path=self.serves_packets,
+                has_raw_devices=not all(device.has_ethernet_header for device in self._uplinks),
+            )
             self._folder = loader.ensure_loaded(self._pins, build).programs
             self._maps = Maps.open(self._pins, self._sizes)
         return self._maps
+
+    @property
+    def serves_packets(self) -> bool:
+        return bool(self._uplinks)
 
     def open(self) -> Maps | None:
         return Maps.open(self._pins, self._sizes) if self._pins.maps.exists() else None
 
     def is_attached(self) -> bool:
         with _failing_as_load():
-            return links.attached(self._pins, self._cgroup) == links.program_ids(self._loaded)
+            return self._has_hooks() and uplinks.is_attached(self._pins, self._loaded, self._uplinks)
 
     def attach(self) -> int:
-        if self.is_attached():
-            return 0
+        changed = self._attach_hooks() + self._attach_uplinks()
+        if changed:
+            with _failing_as_load():
+                self._remove_other_versions()
+        return changed
+
+    def _has_hooks(self) -> bool:
+        return links.attached(self._pins, self._cgroup) == links.program_ids(self._loaded)
+
+    def _attach_hooks(self) -> int:
+        with _failing_as_load():
+            if self._has_hooks():
+                return 0
         self._test()
         with _failing_as_load():
             done = links.attach(self._pins, self._loaded, self._cgroup)
             log.info("attached the programs", cgroup=str(self._cgroup), created=done.created, updated=done.updated)
-            self._remove_other_versions()
             self._name_neighbours()
         return done.changed
+
+    def _attach_uplinks(self) -> int:
+        try:
+            changed = uplinks.attach(self._pins, self._loaded, self._uplinks)
+        except OSError as error:
+            self._has_packet_path = False
+            what = f"packet programs cannot be attached: {error.strerror or error}"
+            raise MapError(f"{what}; frontends for clients elsewhere are iptables' from now on") from error
+        if changed:
+            log.info("attached the packet programs", devices=[device.name for device in self._uplinks])
+        return changed
 
     def remove(self) -> None:
         self._folder = self._maps = None

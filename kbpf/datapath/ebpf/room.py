@@ -9,11 +9,19 @@ from kbpf.datapath.ebpf import layout
 from kbpf.datapath.ebpf.rows import AnySpec
 
 COUNTED = frozenset(
-    spec.name for spec in (layout.FRONTENDS, layout.SERVICES, layout.SLOTS, layout.MEMBERSHIP, layout.BACKENDS)
+    spec.name
+    for spec in (
+        layout.FRONTENDS,
+        layout.SERVICES,
+        layout.SLOTS,
+        layout.MEMBERSHIP,
+        layout.BACKENDS,
+        layout.SOURCE_RANGES,
+    )
 )
 
 RESERVED = 2
-"""Entries of each map that stay free for the self-test, one for each protocol."""
+"""Entries of each map that stay free: for the self-test, one for each protocol; for the pods' range of each family."""
 
 
 class Room:

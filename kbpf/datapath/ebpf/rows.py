@@ -17,6 +17,8 @@ from kbpf.datapath.ebpf.layout import (
     MEMBERSHIP,
     SERVICES,
     SLOTS,
+    SOURCE_RANGES,
+    WANTED,
     AffinityKey,
     AffinityValue,
     BackendKey,
@@ -33,6 +35,10 @@ from kbpf.datapath.ebpf.layout import (
     ServiceValue,
     SlotKey,
     SlotValue,
+    SourceRangeKey,
+    SourceRangeValue,
+    WantedKey,
+    WantedValue,
 )
 from kbpf.datapath.ebpf.packing import MapSpec
 
@@ -49,6 +55,8 @@ SYNCED_MAPS: tuple[AnySpec, ...] = (
     MEMBERSHIP,
     BACKENDS,
     AFFINITY,
+    SOURCE_RANGES,
+    WANTED,
 )
 """The maps that a sync reads or writes; the programs keep the others to themselves."""
 
@@ -65,6 +73,8 @@ class Rows:
     membership: dict[MembershipKey, MembershipValue] = field(default_factory=dict)
     backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
     affinity: dict[AffinityKey, AffinityValue] = field(default_factory=dict)
+    source_ranges: dict[SourceRangeKey, SourceRangeValue] = field(default_factory=dict)
+    wanted: dict[WantedKey, WantedValue] = field(default_factory=dict)
 
     def of(self, spec: AnySpec) -> AnyRows:
         rows: AnyRows = getattr(self, spec.name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kbpf.datapath.ebpf.hooks import HOOKS, PACKET_PROGRAMS, Hook
+from kbpf.datapath.ebpf.hooks import HOOKS, PACKET_PROGRAMS, RAW_PACKET_PROGRAMS, Hook
 from kbpf.datapath.ebpf.layout import specs
 from kbpf.datapath.ebpf.packing import MapSpec
 from kbpf.datapath.ebpf.pins import Pins
@@ -58,10 +58,14 @@ def describe(
     sizes: Mapping[str, int],
     *,
     has_set_retval: bool,
-    has_packet_path: bool = True,
+    has_packet_path: bool = False,
+    has_raw_devices: bool = False,
     folder: Path | None = None,
 ) -> Build:
-    """`sizes` gives max_entries by map name where it is not the default."""
+    """`sizes` gives max_entries by map name where it is not the default.
+
+    `has_packet_path`: with the packet programs. `has_raw_devices`: with those for packets without an Ethernet header.
+    """
     if not _SAFE_PATH.fullmatch(str(pins.root)):
         raise UsageError(f"--bpffs-root {pins.root}: only letters, digits and ._/+@- can be compiled in")
     folder = folder or bpf_folder()
@@ -69,12 +73,14 @@ def describe(
     definitions = {
         "MAPS_PATH": f'"{pins.maps}"',
         "HAVE_SET_RETVAL": int(has_set_retval),
+        "HAVE_RAW_DEVICES": int(has_raw_devices),
         **{f"{spec.name.upper()}_ENTRIES": spec.max_entries for spec in maps},
     }
     flags = tuple(f"-D{name}={value}" for name, value in definitions.items())
     units = [Unit(amalgamated(folder / "sock.c"), HOOKS)]
     if has_packet_path:
-        units.append(Unit(amalgamated(folder / "tc.c"), PACKET_PROGRAMS))
+        programs = PACKET_PROGRAMS + (RAW_PACKET_PROGRAMS if has_raw_devices else ())
+        units.append(Unit(amalgamated(folder / "tc.c"), programs))
     return Build(maps, tuple(units), flags)
 
 

@@ -1,14 +1,17 @@
-"""Walks a flow through the rows of the maps, step by step as `bpf/lb.h` does: what would a socket hook answer?
+"""Walks a flow through the rows of the maps, step by step as `bpf/lb.h` does: what would a program answer?
 
 Pure. Tests compare it with the reference model, `kbpf explain` shows it. A choice is the set of what may be chosen:
 chance, affinity and remembered choices stay within it.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
+from kbpf.datapath.ebpf.encode import SERVICE_BITS
 from kbpf.datapath.ebpf.layout import (
     NODE_PORT_ADDRESS,
     BackendKey,
+    ConfigFlag,
     DeferReason,
     FrontendFlag,
     FrontendKey,
@@ -24,8 +27,9 @@ from kbpf.datapath.ebpf.layout import (
     View,
 )
 from kbpf.datapath.ebpf.layout import Verdict as EmptyVerdict
+from kbpf.datapath.ebpf.node import POD_RANGES
 from kbpf.datapath.ebpf.rows import Rows
-from kbpf.model.address import Address, family_of, packed, unpacked
+from kbpf.model.address import Address, Family, family_of, packed, unpacked
 from kbpf.model.flow import DROP, PASS, REJECT, Action, Flow, Origin, Verdict
 from kbpf.model.names import Protocol
 from kbpf.model.table import Backend
@@ -34,7 +38,7 @@ from kbpf.model.table import Backend
 class Trace(NamedTuple):
     """`reason` is the hook's own word for how the call left it, None when no hook sees the flow.
 
-    `defer_reason` says that the frontend is iptables' to treat: what happens to the flow is told by the residue.
+    `defer_reason` says that iptables treats such flows to the frontend: what happens is told by the residue.
     """
 
     verdict: Verdict
@@ -43,23 +47,61 @@ class Trace(NamedTuple):
 
 
 def trace(rows: Rows, flow: Flow) -> Trace:
-    """What the hooks do with a call of a socket on this node. Their backends do not say whether they are local."""
-    if flow.origin is Origin.OUTSIDE:
-        return Trace(PASS)
+    """What the programs do with a call of a socket on this node, or with a packet from elsewhere.
+
+    Their backends do not say whether they are local.
+    """
     if flow.protocol not in (Protocol.TCP, Protocol.UDP):
         return Trace(PASS, Reason.OTHER_PROTOCOL)
     found = _find_frontend(rows, flow)
     if isinstance(found, Reason):
         return Trace(PASS, found)
-    frontend = found.frontend
-    if frontend.flags & FrontendFlag.DEFER_SOCKETS:
-        return Trace(PASS, Reason.DEFERRED, DeferReason(frontend.defer_reason))
+    is_packet = flow.origin is Origin.OUTSIDE
+    if found.frontend.flags & (FrontendFlag.DEFER_PACKETS if is_packet else FrontendFlag.DEFER_SOCKETS):
+        return Trace(PASS, Reason.DEFERRED, DeferReason(found.frontend.defer_reason))
     if not found.is_open:
-        return _closed_node_port(rows, frontend)
+        return _closed_node_port(rows, found.frontend)
+    return _trace_packet(rows, flow, found.frontend) if is_packet else _trace_call(rows, flow, found.frontend)
+
+
+def _trace_call(rows: Rows, flow: Flow, frontend: FrontendValue) -> Trace:
     answer = _select(rows, frontend, View(frontend.internal_view), frontend.internal_verdict)
     if answer.verdict == REJECT and _is_on_its_way_out(rows, frontend, flow):
         return Trace(PASS, Reason.REJECT_PASSED)
     return answer
+
+
+def _trace_packet(rows: Rows, flow: Flow, frontend: FrontendValue) -> Trace:
+    if frontend.flags & FrontendFlag.SOURCE_RANGES and not _is_in_range(rows, frontend.service_id, flow.source):
+        return Trace(DROP, Reason.SOURCE_RANGE)
+    is_pod = _is_in_range(rows, POD_RANGES, flow.source)
+    if is_pod:
+        answer = _select(rows, frontend, View(frontend.internal_view), frontend.internal_verdict)
+    else:
+        answer = _select(rows, frontend, View(frontend.external_view), frontend.external_verdict)
+    if answer.verdict.action is not Action.FORWARD:
+        # A drop is one here, not a call that is let go of.
+        return answer._replace(reason=Reason.DROPPED) if answer.verdict == DROP else answer
+    is_masqueraded = frontend.external_view == View.CLUSTER
+    if frontend.kind == Kind.CLUSTER_IP:
+        is_masqueraded = not is_pod and _detects_pods(rows, family_of(flow.destination))
+    # What arrives for the node itself does not cross nat POSTROUTING.
+    delivered = frozenset(each.address for each in answer.verdict.backends if _local_address(rows, each.address))
+    return answer._replace(verdict=replace(answer.verdict, masquerade=is_masqueraded, delivered=delivered))
+
+
+def _is_in_range(rows: Rows, service_id: int, source: Address) -> bool:
+    address = int.from_bytes(packed(source), "big")
+    return any(
+        key.service_id == service_id
+        and address >> (bits := SERVICE_BITS + 128 - key.prefix_length) == int.from_bytes(key.address, "big") >> bits
+        for key in rows.source_ranges
+    )
+
+
+def _detects_pods(rows: Rows, family: Family) -> bool:
+    flag = ConfigFlag.DETECTS_PODS4 if family is Family.IPV4 else ConfigFlag.DETECTS_PODS6
+    return any(config.flags & flag for config in rows.config.values())
 
 
 class _Found(NamedTuple):

@@ -16,6 +16,8 @@ GET_SOCKET_COOKIE = 46
 SK_STORAGE_GET = 107
 GET_NETNS_COOKIE = 122
 SET_RETVAL = 187
+# skb_store_bytes, l3_csum_replace, l4_csum_replace, skb_load_bytes, csum_diff
+PACKET_HELPERS = (9, 10, 11, 26, 28)
 
 _LOG_SIZE = 1 << 16
 
@@ -65,6 +67,7 @@ def _move(register: int, value: int) -> bytes:
 
 
 _RETURN_1 = _move(0, 1) + _instruction(0x95)
+RETURN_NEXT = _move(0, -1) + _instruction(0x95)
 
 
 def load_program(program_type: int, attach_type: int, instructions: bytes = _RETURN_1) -> int:
@@ -97,11 +100,14 @@ def create_map(map_type: MapType) -> int:
     """The file descriptor of a map with room for one entry of 8 bytes."""
     options = _MapOptions()
     options.sz = sizeof(options)
-    entries = 1
+    key_size, entries = 4, 1
+    if map_type is MapType.LPM_TRIE:
+        # The length of a prefix, and the prefix.
+        key_size, options.map_flags = 8, BPF_F_NO_PREALLOC
     if map_type is MapType.SK_STORAGE:
         entries, options.map_flags = 0, BPF_F_NO_PREALLOC
         options.btf_fd, options.btf_key_type_id, options.btf_value_type_id = _load_btf(), 1, 2
-    return call("bpf_map_create", map_type, b"kbpf_probe", 4, 8, entries, byref(options))
+    return call("bpf_map_create", map_type, b"kbpf_probe", key_size, 8, entries, byref(options))
 
 
 def _load_btf() -> int:

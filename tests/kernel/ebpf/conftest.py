@@ -32,7 +32,7 @@ def pins(root: Path) -> Pins:
 
 @pytest.fixture(scope="session")
 def build(pins: Pins) -> source.Build:
-    return source.describe(pins, {}, has_set_retval=True)
+    return source.describe(pins, {}, has_set_retval=True, has_packet_path=True, has_raw_devices=True)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from kbpf.datapath.ebpf import store
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import FakePrograms
+from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.trace import trace as trace_ebpf
 from kbpf.datapath.interface import Datapath
 from kbpf.datapath.iptables.backend import IptablesDatapath
@@ -23,7 +24,7 @@ from kbpf.datapath.iptables.trace import trace as trace_iptables
 from kbpf.datapath.residual import ResidualDatapath
 from kbpf.model.address import Family, family_of
 from kbpf.model.flow import PASS, Action, Flow, Origin, Verdict
-from tests.scenarios.harness.cluster import LOCAL_FLAGS, NODE, NODE_ADDRESSES
+from tests.scenarios.harness.cluster import CLUSTER_CIDR, LOCAL_FLAGS, NODE, NODE_ADDRESSES
 from tests.scenarios.harness.pure import PureEngine
 
 SAVE = {Family.IPV4: "iptables-nft-save", Family.IPV6: "ip6tables-nft-save"}
@@ -68,21 +69,26 @@ class IptablesTraceEngine(TraceEngine):
         return self._rules.verdict(flow)
 
 
+NODE_SETTINGS = NodeSettings(detecting=frozenset(Family), pod_ranges=tuple(CLUSTER_CIDR.values()))
+
+
 class EbpfTraceEngine(TraceEngine):
     """The hooks, and behind them the rules for what the hooks leave alone."""
 
     name = "ebpf-trace"
 
     def __init__(self) -> None:
-        self._programs = FakePrograms()
+        self._programs = FakePrograms(serves_packets=True)
         self._rules = Rules()
-        ebpf = EbpfDatapath(self._programs, DeferSettings(), lambda: LOCAL_FLAGS, 0, SystemClock())
+        ebpf = EbpfDatapath(self._programs, DeferSettings(), lambda: LOCAL_FLAGS, NODE_SETTINGS, SystemClock())
         super().__init__(ResidualDatapath(ebpf, self._rules.datapath, lambda: False))
 
     def verdict(self, flow: Flow) -> Verdict:
         answer = self._answer_of_hooks(flow)
         if answer == PASS:
             return self._rules.verdict(flow)
+        if flow.origin is Origin.OUTSIDE:
+            return answer
         # No address is rewritten: the route to the endpoint gives the node's sockets one of the node's own.
         return replace(answer, masquerade=answer.action is Action.FORWARD and flow.origin is Origin.HOST)
 

@@ -52,6 +52,7 @@ class Decision(NamedTuple):
     dirty: Set[ServiceName]
     full: bool
     services: Set[ServiceName]
+    masquerades: bool
 
 
 class Deferring(Ordered):
@@ -59,9 +60,12 @@ class Deferring(Ordered):
 
     spilled: Set[ServiceName] = frozenset()
     retried: Set[ServiceName] = frozenset()
+    masquerades = False
 
     def prepare(self, table, dirty, *, full):
-        return Decision(table, dirty, full, {*dirty, *self.retried, *(table.services if full else ())})
+        return Decision(
+            table, dirty, full, {*dirty, *self.retried, *(table.services if full else ())}, self.masquerades
+        )
 
     def residue(self, port: ResolvedPort) -> ResolvedPort | None:
         return port if port.name.service in self.spilled else residue(port)
@@ -189,3 +193,13 @@ def test_rules_that_are_wanted_again_while_the_last_ones_wait_are_written(rig: R
     rig.has_flows = True
     rig.sync(PLAIN)
     assert rig.sync(SHARED) == ["iptables: shop/web", "ebpf: shop/web"]
+
+
+def test_the_rules_that_masquerade_stand_without_services_while_they_are_needed(rig: Rig):
+    rig.sync(PLAIN, full=True)
+    rig.ebpf.masquerades = True
+    assert rig.sync(PLAIN) == ["iptables: empty", "ebpf: shop/web"]
+    assert rig.iptables.syncs[-1][1], "the first rules of all are written by a full sync"
+    assert rig.sync(PLAIN) == ["ebpf: shop/web"]
+    rig.ebpf.masquerades = False
+    assert rig.sync(PLAIN) == ["ebpf: shop/web", "iptables: gone"]

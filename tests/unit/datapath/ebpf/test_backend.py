@@ -8,6 +8,7 @@ from kbpf.datapath.ebpf.layout import (
     AffinityKey,
     AffinityValue,
     BackendKey,
+    ConfigFlag,
     DeferReason,
     IndexKey,
     LocalAddrKey,
@@ -15,6 +16,8 @@ from kbpf.datapath.ebpf.layout import (
     LocalFlag,
     Reason,
     ServiceKey,
+    WantedKey,
+    WantedValue,
 )
 from kbpf.datapath.ebpf.room import RESERVED
 from kbpf.errors import LoadFailed, MapError
@@ -294,6 +297,76 @@ def test_settings_decide_what_is_deferred():
     node = EbpfNode()
     node.sync(empty)
     assert node.trace(TO_WEB).verdict == REJECT
+
+
+# ---- the packet path
+
+
+SHARED = table_of(service("web", external_ips=["203.0.113.9"]), endpoint_slice("web", *PODS))
+GUARDED = service(
+    "web", type="LoadBalancer", ingress=["203.0.113.5"], load_balancer_source_ranges=["192.0.2.0/24", "10.0.0.0/8"]
+)
+
+
+@pytest.fixture
+def gateway() -> EbpfNode:
+    """Its packet programs are in force on a device."""
+    node = EbpfNode()
+    node.programs.serves_packets = True
+    return node
+
+
+def test_external_frontends_leave_the_residue_when_a_device_is_served_and_come_back_when_none_is(gateway: EbpfNode):
+    gateway.programs.serves_packets = False
+    assert gateway.sync(SHARED).deferred == {"external": 1}
+    gateway.programs.serves_packets = True
+    assert gateway.sync(SHARED, full=True).deferred == {}
+    assert [gateway.datapath.residue(each) for each in gateway.table] == [None]
+    gateway.programs.serves_packets = False
+    assert gateway.sync(SHARED, full=True).deferred == {"external": 1}
+
+
+def test_the_masquerade_rule_is_needed_while_an_external_frontend_is_served(gateway: EbpfNode):
+    assert not gateway.prepare(WEB).masquerades
+    gateway.sync(WEB)
+    assert gateway.prepare(SHARED).masquerades
+    gateway.sync(SHARED)
+    assert gateway.rows.config[IndexKey(0)].flags == ConfigFlag.MASQUERADES
+    gateway.sync(WEB)
+    assert gateway.rows.config[IndexKey(0)].flags == 0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_it_is_needed_while_a_service_lives_whose_cluster_ip_has_clients_outside(gateway: EbpfNode, full: bool):
+    gateway.sync(BOTH)
+    gateway.maps.wanted.update({WantedKey(1): WantedValue(5)})
+    prepared = gateway.prepare(BOTH, full=full)
+    assert prepared.masquerades
+    gateway.datapath.commit(prepared)
+    gateway.sync(ServiceTable(), full=full)
+    assert gateway.rows.config[IndexKey(0)].flags == 0
+    assert not gateway.rows.wanted
+
+
+def test_source_ranges_come_before_their_frontend_and_follow_it(gateway: EbpfNode):
+    guarded = table_of(GUARDED, endpoint_slice("web", *PODS))
+    prepared = gateway.prepare(guarded)
+    specs = [step.spec.name for step in prepared.plan.steps]
+    assert specs.index("source_ranges") < specs.index("frontends")
+    gateway.datapath.commit(prepared)
+    assert len(gateway.rows.source_ranges) == 2
+    gateway.restart()
+    assert gateway.sync(guarded).writes == 0
+    gateway.sync(WEB)
+    assert not gateway.rows.source_ranges
+
+
+def test_ranges_that_do_not_fit_spill_their_service_port():
+    node = EbpfNode({"source_ranges": 3})
+    node.programs.serves_packets = True
+    report = node.sync(table_of(GUARDED, endpoint_slice("web", *PODS)))
+    assert report.deferred == {"spilled": 2}
+    assert "raise --bpf-source-range-entries" in report.warnings[0]
 
 
 # ---- failures

@@ -1,7 +1,14 @@
 """From a decided service port to rows: nothing is decided again, and every list is where its view says."""
 
 from kbpf.datapath.ebpf.defer import Deferral
-from kbpf.datapath.ebpf.encode import OPEN_END, Encoded, backend_addresses, frontend_rows
+from kbpf.datapath.ebpf.encode import (
+    OPEN_END,
+    Encoded,
+    backend_addresses,
+    frontend_rows,
+    source_range,
+    source_ranges,
+)
 from kbpf.datapath.ebpf.layout import (
     DeferReason,
     FrontendFlag,
@@ -14,6 +21,7 @@ from kbpf.datapath.ebpf.layout import (
     ServiceValue,
     SlotKey,
     SlotValue,
+    SourceRangeKey,
     Verdict,
     View,
 )
@@ -34,6 +42,7 @@ def row(port: ResolvedPort, kind: FrontendKind) -> tuple[FrontendKey, FrontendVa
     return found
 
 
+PACKETS_LEFT = Deferral(packets=DeferReason.EXTERNAL)
 OPTED_OUT = Deferral(DeferReason.OPT_OUT, DeferReason.OPT_OUT)
 ELSEWHERE = endpoint_slice("web", endpoint("10.42.2.5", "n2"))
 
@@ -79,6 +88,35 @@ def test_an_address_that_is_listed_twice_is_what_it_is_listed_as_first():
     port = resolved(type="LoadBalancer", external_ips=["203.0.113.9"], ingress=["203.0.113.9"])
     rows = dict(frontend_rows(port, port.frontends, {}, 5))
     assert rows[FrontendKey(packed(Address("203.0.113.9")), 80, 6)].kind == Kind.EXTERNAL_IP
+
+
+def test_source_ranges_guard_load_balancer_addresses_whose_packets_are_served():
+    port = resolved(
+        ELSEWHERE,
+        type="LoadBalancer",
+        ingress=["203.0.113.5"],
+        external_ips=["203.0.113.9"],
+        load_balancer_source_ranges=["192.0.2.0/24", "10.0.0.0/8", "192.0.2.0/24"],
+    )
+    rows = frontend_rows(port, port.frontends, {}, 5)
+    guarded = {value.kind for _, value in rows if value.flags & FrontendFlag.SOURCE_RANGES}
+    assert guarded == {Kind.LOAD_BALANCER_IP}
+    assert source_ranges(port, rows, 5) == (
+        SourceRangeKey(32 + 96 + 8, 5, packed(Address("10.0.0.0"))),
+        SourceRangeKey(32 + 96 + 24, 5, packed(Address("192.0.2.0"))),
+    )
+    deferred = frontend_rows(port, port.frontends, dict.fromkeys(port.frontends, PACKETS_LEFT), 5)
+    assert source_ranges(port, deferred, 5) == ()
+
+
+def test_without_endpoints_nobody_is_told_apart():
+    port = resolved(type="LoadBalancer", ingress=["203.0.113.5"], load_balancer_source_ranges=["192.0.2.0/24"])
+    assert source_ranges(port, frontend_rows(port, port.frontends, {}, 5), 5) == ()
+
+
+def test_a_source_range_counts_the_bits_of_the_service_and_of_the_mapped_prefix():
+    assert source_range(7, "2001:db8::/32") == SourceRangeKey(64, 7, packed(Address("2001:db8::")))
+    assert source_range(7, "0.0.0.0/0") == SourceRangeKey(128, 7, packed(Address("0.0.0.0")))
 
 
 def test_backend_addresses_carry_the_protocol():

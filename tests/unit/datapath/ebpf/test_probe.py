@@ -74,7 +74,7 @@ def test_without_libbpf_nothing_of_the_kernel_is_tried(monkeypatch: pytest.Monke
     tried_none = [
         feature for name, feature in by_name.items() if name.startswith(("hook", "map", "bpf_", "cgroup link"))
     ]
-    assert len(tried_none) == 19
+    assert len(tried_none) == 20
     assert {feature.answer for feature in tried_none} == {Answer.UNKNOWN}
 
 

@@ -95,8 +95,61 @@ def test_another_port_or_protocol_is_no_frontend():
     assert call("10.96.0.1", protocol=Protocol.SCTP) == Trace(PASS, Reason.OTHER_PROTOCOL)
 
 
-def test_packets_from_elsewhere_meet_no_socket_hook():
-    assert call("10.96.0.1", Origin.OUTSIDE) == Trace(PASS)
+OUTSIDER = "198.51.100.9"
+LOCAL_POLICY = {"external_view": "LOCAL", "external_verdict": "DROP"}
+
+
+def packet(destination: str, *more: str, source: str = OUTSIDER) -> Trace:
+    rows = text.parse(MAPS + "".join(more))
+    return trace(rows, flow(Origin.OUTSIDE, source, destination))
+
+
+def forwarded(*backends: Backend, masquerade: bool) -> Trace:
+    return Trace(Verdict(Action.FORWARD, frozenset(backends), masquerade), Reason.CHOSEN)
+
+
+def test_a_packet_from_elsewhere_to_an_external_frontend_is_masqueraded_unless_the_policy_is_local():
+    cluster = frontend("203.0.113.9", 1, kind="EXTERNAL_IP")
+    local = frontend("203.0.113.9", 1, kind="EXTERNAL_IP", **LOCAL_POLICY)
+    assert packet("203.0.113.9", cluster) == forwarded(SEVEN, EIGHT, masquerade=True)
+    assert packet("203.0.113.9", local) == forwarded(SEVEN, masquerade=False)
+    assert packet("192.168.1.1") == forwarded(SEVEN, EIGHT, masquerade=True)
+
+
+def test_a_pod_elsewhere_is_inside():
+    local = frontend("203.0.113.9", 1, kind="EXTERNAL_IP", **LOCAL_POLICY)
+    pods = "source_ranges prefix_length=144 service_id=0 address=10.42.0.0 -> service_id=0\n"
+    assert packet("203.0.113.9", local, pods, source=POD) == forwarded(SEVEN, EIGHT, masquerade=False)
+
+
+def test_a_client_of_a_cluster_ip_is_masqueraded_where_pods_can_be_told_from_others():
+    detects = (
+        "config number=0 -> host_netns_cookie=1 next_service_id=1 next_backend_id=1 node_address4=:: node_address6=::"
+        " flags=DETECTS_PODS4 masquerade_mark=1 udp_timeout_s=1 udp_stream_timeout_s=1\n"
+    )
+    assert packet("10.96.0.1") == forwarded(SEVEN, EIGHT, masquerade=False)
+    assert packet("10.96.0.1", detects) == forwarded(SEVEN, EIGHT, masquerade=True)
+
+
+def test_a_packet_that_finds_no_backend_is_dropped_or_refused():
+    assert packet("203.0.113.9", frontend("203.0.113.9", 2, kind="EXTERNAL_IP")) == Trace(REJECT, Reason.REJECTED)
+    local = frontend("203.0.113.9", 2, kind="EXTERNAL_IP", **LOCAL_POLICY)
+    assert packet("203.0.113.9", local) == Trace(DROP, Reason.DROPPED)
+
+
+def test_source_ranges_keep_packets_of_others_out():
+    guarded = frontend("203.0.113.9", 1, kind="LOAD_BALANCER_IP", flags="SOURCE_RANGES")
+    ranges = "source_ranges prefix_length=136 service_id=1 address=198.0.0.0 -> service_id=1\n"
+    assert packet("203.0.113.9", guarded) == Trace(DROP, Reason.SOURCE_RANGE)
+    assert packet("203.0.113.9", guarded, ranges) == forwarded(SEVEN, EIGHT, masquerade=True)
+    assert packet("203.0.113.9", guarded, ranges, source="199.0.0.1") == Trace(DROP, Reason.SOURCE_RANGE)
+
+
+def test_a_frontend_may_be_left_to_iptables_for_packets_alone():
+    deferred = frontend("203.0.113.9", 1, kind="EXTERNAL_IP", flags="DEFER_PACKETS", defer_reason="EXTERNAL")
+    assert packet("203.0.113.9", deferred) == Trace(PASS, Reason.DEFERRED, DeferReason.EXTERNAL)
+    rows = text.parse(MAPS + deferred)
+    assert trace(rows, flow(Origin.POD, POD, "203.0.113.9")) == CHOSEN
 
 
 def test_a_cluster_ip_on_a_device_of_this_node_is_left_alone():
