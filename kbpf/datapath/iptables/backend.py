@@ -107,11 +107,13 @@ class IptablesDatapath:
 
     def lost(self) -> tuple[str, ...]:
         """Tables in which another program deleted our chains: the canary is gone."""
-        return tuple(
-            f"{family.value} {table}: our chains"
-            for family, rules in self._families.items()
-            for table in rules.flushed_tables()
-        )
+        lost: list[str] = []
+        for family, rules in self._families.items():
+            try:
+                lost += [f"{family.value} {table}: our chains" for table in rules.flushed_tables()]
+            except RulesLocked:
+                break  # who waits for the lock at every question keeps changes waiting; there is a next look
+        return tuple(lost)
 
     def dump(self) -> str:
         """Our chains and the jumps to them, with table and family in front."""

@@ -20,6 +20,8 @@ LOCK_WAIT_S = 5
 TIMEOUT_S = 120.0
 OLDEST_VERSION = (1, 6, 2)
 """The first whose restore waits for the lock; it also masquerades with --random-fully."""
+STATUSES_GONE = (1, 3)
+"""No such chain; no such table. Whatever else a program says proves neither."""
 STATUS_TIMEOUT = 124
 STATUS_NOT_EXECUTABLE = 126
 STATUS_NOT_FOUND = 127
@@ -107,9 +109,12 @@ class Tool:
         self._checked(self._command("-S", "POSTROUTING", "-t", "nat"))
 
     def lacks(self, chain: ChainKey) -> bool:
-        """Whether the chain is certainly gone; a held lock proves nothing."""
-        done = self.run(self._command("-S", chain.name, "-t", chain.table.value), "", TIMEOUT_S)
-        return done.status not in (0, STATUS_RESOURCE_PROBLEM, STATUS_TIMEOUT)
+        """Whether the chain, or its whole table, is certainly gone. Raises RulesLocked when that cannot be told."""
+        try:
+            self._checked(self._command("-S", chain.name, "-t", chain.table.value))
+        except CommandFailed as error:
+            return error.status in STATUSES_GONE
+        return False
 
     def _command(self, *arguments: str) -> list[str]:
         return [self.name, "-w", str(LOCK_WAIT_S), *arguments]

@@ -112,6 +112,17 @@ def test_a_lock_that_is_held_at_the_start_leaves_no_family_out():
     assert "KUBE-SERVICES" in fake.tables(Family.IPV6)["nat"]
 
 
+def test_a_look_for_what_is_lost_waits_for_the_lock_once():
+    fake = FakeIptables()
+    is_held = False
+    run = FaultyRun(fake, lambda number, argv: is_held, answer=LOCK_HELD)
+    datapath = make(run)
+    datapath.sync(web_table(), NOTHING, full=True)
+    is_held, before = True, run.count
+    assert datapath.lost() == ()
+    assert run.count == before + 1
+
+
 def test_a_resource_problem_that_is_no_lock_is_an_ordinary_failure():
     answer = Completed(4, "", "iptables-restore: line 5: RULE_APPEND failed (Invalid argument)")
     datapath = make(FaultyRun(FakeIptables(), fails_for("iptables-nft-restore"), answer=answer))

@@ -71,8 +71,11 @@ def test_a_host_without_iptables_is_told_what_to_install():
     assert refused == ("iptables: no such program; it comes with the package iptables",)
 
 
-@pytest.mark.parametrize(("status", "lacks"), [(0, False), (1, True), (3, True), (4, False), (STATUS_TIMEOUT, False)])
-def test_a_held_lock_does_not_make_a_chain_gone(status: int, lacks: bool):
+@pytest.mark.parametrize(
+    ("status", "lacks"),
+    [(0, False), (1, True), (3, True), (4, False), (STATUS_TIMEOUT, False), (127, False), (-9, False)],
+)
+def test_a_program_that_fails_does_not_make_a_chain_gone(status: int, lacks: bool):
     def run(argv: object, stdin: str, timeout_s: float) -> Completed:
         return Completed(status, "", "")
 
