@@ -156,7 +156,7 @@ def _adjust_oom_score(config: Config) -> None:
     try:
         adjust_oom_score(config.oom_score_adjustment)
     except HostError as error:
-        log.warning(str(error))
+        log.info(str(error))  # it needs a capability that kbpf can do without
 
 
 def _end(loop: ControlLoop, why: threading.Event) -> None:

@@ -63,6 +63,7 @@ def effective(document: KubeProxyConfiguration, config: Config) -> KubeProxyConf
     return msgspec.structs.replace(
         document,
         mode=document.mode or "iptables",
+        hostname_override=config.node_name if document.hostname_override else "",
         healthz_bind_address=str(config.healthz_address or NOWHERE),
         metrics_bind_address=str(config.metrics_address or NOWHERE),
         node_port_addresses=config.node_port_addresses,

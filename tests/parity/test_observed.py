@@ -101,7 +101,7 @@ def test_rule_counts_agree(nodes: tuple[Namespace, Namespace]) -> None:
 
 
 def test_the_configuration_in_force_is_the_same(nodes: tuple[Namespace, Namespace]) -> None:
-    control, own = (_fields(json.loads(get(node, 10249, "/configz").body)) for node in nodes)
+    control, own = (fields(json.loads(get(node, 10249, "/configz").body)) for node in nodes)
     compared = {name for name in control if not UNUSED.fullmatch(name)} - {f"kubeproxy.config.k8s.io.{x}" for x in OWN}
     assert {name: own.get(name) for name in compared} == {name: control[name] for name in compared}
 
@@ -127,11 +127,11 @@ def _rules(text: str) -> dict[tuple[str, str], float]:
     }
 
 
-def _fields(tree: dict[str, object], prefix: str = "") -> dict[str, object]:
+def fields(tree: dict[str, object], prefix: str = "") -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in tree.items():
         if isinstance(value, dict) and value:
-            found |= _fields(value, f"{prefix}{name}.")
+            found |= fields(value, f"{prefix}{name}.")
         else:
             found[f"{prefix}{name}"] = value
     return found

@@ -197,5 +197,7 @@ def _clean(tool: Tool) -> None:
     inputs, warnings = removal(parse_save(tool.save()), tool.chunk_chains)
     for restore_input in inputs:
         tool.restore(restore_input.text)
+    if inputs:
+        log.info(f"{tool.name}: removed the chains that kbpf or a kube-proxy had left")
     for warning in warnings:
         log.warning(f"{tool.name}: {warning}")
