@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIBRARY = "libbpf.so.1"
-BPF_ANY = 0
 
 
 @cache
@@ -168,10 +167,6 @@ def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
     except FileNotFoundError:
         return None
     return value.raw
-
-
-def map_update(fd: int, key: bytes, value: bytes) -> None:
-    call("bpf_map_update_elem", fd, key, value, c_uint64(BPF_ANY))
 
 
 class BatchError(OSError):
