@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The contract with user space: every key and value of every map, and every
- * number that both sides name. kbpf/datapath/ebpf/layout.py is the other copy;
+ * number that both sides name. kbpf/datapath/ebpf/shapes.py is the other copy;
  * the layout test compares the two by BTF, field by field.
  *
  * Addresses are 16 bytes in network order, IPv4 as ::ffff:a.b.c.d. Ports are in

@@ -14,7 +14,7 @@ from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend
 from kbpf.datapath.ebpf import factory
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.collector import FlowCollector, FlowTimeouts
-from kbpf.datapath.ebpf.layout import LocalFlag
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.datapath.iptables.backend import IptablesDatapath
 from kbpf.datapath.iptables.commands import Flavour

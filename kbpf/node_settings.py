@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from kbpf.config import EVERYWHERE, Config, expand_node_port_addresses
-from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.ebpf.node import NodeSettings
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.iptables.settings import IptablesSettings
 from kbpf.datapath.iptables.static import is_loopback
 from kbpf.model.address import Address, Family, family_of

@@ -7,9 +7,9 @@ from kbpf.datapath.ebpf import store
 from kbpf.datapath.ebpf.backend import EbpfDatapath, Prepared
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import FakeMaps, FakePrograms
-from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.ebpf.trace import Trace, trace
 from kbpf.datapath.interface import SyncReport
 from kbpf.model.address import Address

@@ -10,16 +10,9 @@ import pytest
 
 from kbpf.datapath.ebpf import layout, libbpf
 from kbpf.datapath.ebpf.fake import FakeMap
-from kbpf.datapath.ebpf.layout import (
-    AffinityKey,
-    AffinityValue,
-    BackendKey,
-    BackendValue,
-    ConfigValue,
-    IndexKey,
-)
 from kbpf.datapath.ebpf.maps import BpfMap
 from kbpf.datapath.ebpf.packing import MapSpec
+from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, BackendKey, BackendValue, ConfigValue, IndexKey
 from kbpf.errors import MapError, MapFull
 from kbpf.model.address import Address, packed
 

@@ -12,10 +12,10 @@ import pytest
 
 from kbpf.datapath.ebpf import libbpf, trials
 from kbpf.datapath.ebpf.hooks import PROGRAM_SCHED_CLS, TCX_EGRESS, TCX_INGRESS
-from kbpf.datapath.ebpf.layout import Reason
 from kbpf.datapath.ebpf.links import closing
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
+from kbpf.datapath.ebpf.shapes import Reason
 from kbpf.demo.exchange import Answer
 from kbpf.demo.proxy import Proxy
 from kbpf.model.objects import EndpointSlice, Service

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbpf.datapath.ebpf.fake import NthWrite, ShareOfWrites, never
-from kbpf.datapath.ebpf.layout import LocalFlag, Reason, ServiceKey, ServiceValue
 from kbpf.datapath.ebpf.plan import Put, Step
 from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import LocalFlag, Reason, ServiceKey, ServiceValue
 from kbpf.datapath.ebpf.trace import Trace, trace
 from kbpf.errors import MapError
 from kbpf.model.address import Address, Family

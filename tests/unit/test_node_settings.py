@@ -3,7 +3,7 @@
 import pytest
 
 from kbpf.config import Config
-from kbpf.datapath.ebpf.layout import LocalFlag
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.model.address import Address, Family
 from kbpf.node_settings import iptables_settings, local_flags
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from kbpf.datapath.ebpf.defer import Deferrals
 from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, frontend_rows, source_ranges
 from kbpf.datapath.ebpf.ids import Ids
-from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS, SOURCE_RANGES, SourceRangeKey
+from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS, SOURCE_RANGES
 from kbpf.datapath.ebpf.room import Room
+from kbpf.datapath.ebpf.shapes import SourceRangeKey
 from kbpf.model.table import Frontend, ResolvedPort
 
 VIEW_LIMIT = 2**16 - 1

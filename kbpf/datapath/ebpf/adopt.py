@@ -11,7 +11,8 @@ from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.encode import OPEN_END, UNREADABLE, Encoded, frontend_key
 from kbpf.datapath.ebpf.ids import BackendAddress, Ids
 from kbpf.datapath.ebpf.installed import Installed
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.rows import AnySpec, Rows
+from kbpf.datapath.ebpf.shapes import (
     FIRST_RESERVED_ID,
     ConfigValue,
     FrontendKey,
@@ -23,7 +24,6 @@ from kbpf.datapath.ebpf.layout import (
     SourceRangeKey,
     View,
 )
-from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.model.table import ServiceTable
 
 CONFIG_KEY = IndexKey(0)

@@ -16,16 +16,11 @@ from kbpf.datapath.ebpf import store, text
 from kbpf.datapath.ebpf.adopt import adopt
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
 from kbpf.datapath.ebpf.installed import Change, Installed
-from kbpf.datapath.ebpf.layout import (
-    AFFINITY,
-    WANTED,
-    AffinityKey,
-    AffinityValue,
-    LocalFlag,
-)
+from kbpf.datapath.ebpf.layout import AFFINITY, WANTED
 from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
 from kbpf.datapath.ebpf.plan import Plan, plan
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
+from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, LocalFlag
 from kbpf.datapath.ebpf.store import MapSet
 from kbpf.datapath.interface import FamilyReport, Support, SyncReport
 from kbpf.errors import LoadFailed

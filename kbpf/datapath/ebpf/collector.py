@@ -13,8 +13,8 @@ from typing import Protocol
 import structlog
 
 from kbpf.clock import Clock
-from kbpf.datapath.ebpf.layout import FlowDirection, FlowKey, FlowSeen, FlowValue, Reason
 from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.shapes import FlowDirection, FlowKey, FlowSeen, FlowValue, Reason
 from kbpf.errors import MapError
 
 log = structlog.get_logger()

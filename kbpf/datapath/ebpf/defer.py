@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kbpf.datapath.ebpf.layout import DeferReason
+from kbpf.datapath.ebpf.shapes import DeferReason
 from kbpf.model.address import Family
 from kbpf.model.names import Protocol, ServiceName, ServicePortName
 from kbpf.model.table import Frontend, FrontendKind, Outcome, ResolvedPort

@@ -7,10 +7,11 @@ one for every service port it is shown, and `plan` turns the difference of the r
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf import layout, shapes
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, Deferrals
 from kbpf.datapath.ebpf.ids import BackendAddress
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import (
     FrontendFlag,
     FrontendKey,
     FrontendValue,
@@ -24,7 +25,6 @@ from kbpf.datapath.ebpf.layout import (
     SourceRangeKey,
     SourceRangeValue,
 )
-from kbpf.datapath.ebpf.rows import Rows
 from kbpf.model.address import Address, Family, family_of, packed
 from kbpf.model.table import Backend, Frontend, FrontendKind, Outcome, ResolvedPort, Target, View
 
@@ -44,12 +44,12 @@ _KINDS = {
     FrontendKind.EXTERNAL_IP: Kind.EXTERNAL_IP.value,
     FrontendKind.LOAD_BALANCER_IP: Kind.LOAD_BALANCER_IP.value,
 }
-_VIEWS = {View.CLUSTER: layout.View.CLUSTER.value, View.LOCAL: layout.View.LOCAL.value}
+_VIEWS = {View.CLUSTER: shapes.View.CLUSTER.value, View.LOCAL: shapes.View.LOCAL.value}
 # Whoever forwards has backends, and the verdict is not looked at.
 _VERDICTS = {
-    Outcome.FORWARD: layout.Verdict.REJECT.value,
-    Outcome.REJECT: layout.Verdict.REJECT.value,
-    Outcome.DROP: layout.Verdict.DROP.value,
+    Outcome.FORWARD: shapes.Verdict.REJECT.value,
+    Outcome.REJECT: shapes.Verdict.REJECT.value,
+    Outcome.DROP: shapes.Verdict.DROP.value,
 }
 
 
@@ -144,7 +144,7 @@ def backend_addresses(port: ResolvedPort, backends: Iterable[Backend]) -> list[B
 
 
 def frontend_key(port: ResolvedPort, frontend: Frontend) -> FrontendKey:
-    address = layout.NODE_PORT_ADDRESS[port.family] if frontend.address is None else packed(frontend.address)
+    address = shapes.NODE_PORT_ADDRESS[port.family] if frontend.address is None else packed(frontend.address)
     return FrontendKey(address, frontend.port, port.protocol.number)
 
 

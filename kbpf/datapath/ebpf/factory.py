@@ -10,11 +10,12 @@ from kbpf.clock import Clock, SystemClock
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.defer import DeferSettings
-from kbpf.datapath.ebpf.layout import STATS, LocalFlag
+from kbpf.datapath.ebpf.layout import STATS
 from kbpf.datapath.ebpf.maps import Counters, Maps
 from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.ebpf.programs import PinnedPrograms
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.errors import MapError
 from kbpf.model.address import Address
 from kbpf.model.device import Device

@@ -7,7 +7,7 @@ the config map and only grow. `installed` asks for ids; `adopt` takes over what 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kbpf.datapath.ebpf.layout import FIRST_RESERVED_ID, BackendKey, BackendValue
+from kbpf.datapath.ebpf.shapes import FIRST_RESERVED_ID, BackendKey, BackendValue
 from kbpf.errors import MapFull
 
 

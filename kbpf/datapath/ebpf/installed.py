@@ -14,9 +14,9 @@ from kbpf.datapath.ebpf.admit import Admission
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, DeferSettings, PortKey, deferrals
 from kbpf.datapath.ebpf.encode import Encoded
 from kbpf.datapath.ebpf.ids import Ids
-from kbpf.datapath.ebpf.layout import BackendKey, BackendValue, DeferReason, FrontendFlag, Kind
 from kbpf.datapath.ebpf.room import Room
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
+from kbpf.datapath.ebpf.shapes import BackendKey, BackendValue, DeferReason, FrontendFlag, Kind
 from kbpf.datapath.interface import MapFill
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable

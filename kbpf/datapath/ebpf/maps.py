@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from kbpf.datapath.ebpf import layout, libbpf
+from kbpf.datapath.ebpf import layout, libbpf, shapes
 from kbpf.datapath.ebpf.packing import MapSpec, MapType
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.errors import MapError, MapFull
@@ -120,17 +120,17 @@ class BpfMap(Generic[Key, Value]):
             position = batch.position
 
 
-class Counters(BpfMap[layout.IndexKey, layout.Counter]):
+class Counters(BpfMap[shapes.IndexKey, shapes.Counter]):
     """The per-CPU counters of "stats" or "packet_stats", summed."""
 
-    def read(self) -> dict[layout.Reason, int]:
+    def read(self) -> dict[shapes.Reason, int]:
         cpus = libbpf.possible_cpus()
-        return {reason: self._sum(layout.IndexKey(reason), cpus) for reason in layout.Reason}
+        return {reason: self._sum(shapes.IndexKey(reason), cpus) for reason in shapes.Reason}
 
-    def count(self, reason: layout.Reason) -> int:
-        return self._sum(layout.IndexKey(reason), libbpf.possible_cpus())
+    def count(self, reason: shapes.Reason) -> int:
+        return self._sum(shapes.IndexKey(reason), libbpf.possible_cpus())
 
-    def _sum(self, key: layout.IndexKey, cpus: int) -> int:
+    def _sum(self, key: shapes.IndexKey, cpus: int) -> int:
         per_cpu = libbpf.map_lookup(self._fd, self.spec.key.pack(key), self.spec.value.size * cpus) or b""
         return sum(counter.total for counter in self.spec.value.unpack_all(per_cpu))
 
@@ -139,19 +139,19 @@ class Counters(BpfMap[layout.IndexKey, layout.Counter]):
 class Maps:
     """Every map that user space reads or writes; a socket's records and fragments are the programs' own."""
 
-    frontends: BpfMap[layout.FrontendKey, layout.FrontendValue]
-    services: BpfMap[layout.ServiceKey, layout.ServiceValue]
-    slots: BpfMap[layout.SlotKey, layout.SlotValue]
-    backends: BpfMap[layout.BackendKey, layout.BackendValue]
-    membership: BpfMap[layout.MembershipKey, layout.MembershipValue]
-    affinity: BpfMap[layout.AffinityKey, layout.AffinityValue]
-    connections: BpfMap[layout.IndexKey, layout.ConnectionValue]
-    udp_conn: BpfMap[layout.UdpConnKey, layout.UdpConnValue]
-    local_addr: BpfMap[layout.LocalAddrKey, layout.LocalAddrValue]
-    config: BpfMap[layout.IndexKey, layout.ConfigValue]
-    flows: BpfMap[layout.FlowKey, layout.FlowValue]
-    source_ranges: BpfMap[layout.SourceRangeKey, layout.SourceRangeValue]
-    wanted: BpfMap[layout.WantedKey, layout.WantedValue]
+    frontends: BpfMap[shapes.FrontendKey, shapes.FrontendValue]
+    services: BpfMap[shapes.ServiceKey, shapes.ServiceValue]
+    slots: BpfMap[shapes.SlotKey, shapes.SlotValue]
+    backends: BpfMap[shapes.BackendKey, shapes.BackendValue]
+    membership: BpfMap[shapes.MembershipKey, shapes.MembershipValue]
+    affinity: BpfMap[shapes.AffinityKey, shapes.AffinityValue]
+    connections: BpfMap[shapes.IndexKey, shapes.ConnectionValue]
+    udp_conn: BpfMap[shapes.UdpConnKey, shapes.UdpConnValue]
+    local_addr: BpfMap[shapes.LocalAddrKey, shapes.LocalAddrValue]
+    config: BpfMap[shapes.IndexKey, shapes.ConfigValue]
+    flows: BpfMap[shapes.FlowKey, shapes.FlowValue]
+    source_ranges: BpfMap[shapes.SourceRangeKey, shapes.SourceRangeValue]
+    wanted: BpfMap[shapes.WantedKey, shapes.WantedValue]
     stats: Counters
     packet_stats: Counters
 

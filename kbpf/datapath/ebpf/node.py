@@ -5,15 +5,8 @@ from dataclasses import dataclass, field
 
 from kbpf.datapath.ebpf.adopt import CONFIG_KEY
 from kbpf.datapath.ebpf.encode import source_range
-from kbpf.datapath.ebpf.layout import (
-    ConfigFlag,
-    ConfigValue,
-    LocalAddrKey,
-    LocalAddrValue,
-    LocalFlag,
-    SourceRangeValue,
-)
 from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import ConfigFlag, ConfigValue, LocalAddrKey, LocalAddrValue, LocalFlag, SourceRangeValue
 from kbpf.model.address import Address, Family, family_of, packed
 
 POD_RANGES = 0

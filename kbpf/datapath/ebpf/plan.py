@@ -22,11 +22,9 @@ from kbpf.datapath.ebpf.layout import (
     SLOTS,
     SOURCE_RANGES,
     WANTED,
-    MembershipKey,
-    MembershipValue,
-    ServiceKey,
 )
 from kbpf.datapath.ebpf.rows import AnyRows, AnySpec, Rows
+from kbpf.datapath.ebpf.shapes import MembershipKey, MembershipValue, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from kbpf.datapath.ebpf.layout import (
     SLOTS,
     SOURCE_RANGES,
     WANTED,
+)
+from kbpf.datapath.ebpf.packing import MapSpec
+from kbpf.datapath.ebpf.shapes import (
     AffinityKey,
     AffinityValue,
     BackendKey,
@@ -40,7 +43,6 @@ from kbpf.datapath.ebpf.layout import (
     WantedKey,
     WantedValue,
 )
-from kbpf.datapath.ebpf.packing import MapSpec
 
 # Any: who walks over all maps looks at names, sizes and bytes only.
 AnySpec = MapSpec[Any, Any]

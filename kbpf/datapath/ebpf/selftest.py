@@ -14,7 +14,9 @@ from pathlib import Path
 from kbpf.datapath.ebpf import links
 from kbpf.datapath.ebpf.child import ask
 from kbpf.datapath.ebpf.filesystem import scratch_cgroup
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.pins import Pins
+from kbpf.datapath.ebpf.shapes import (
     FIRST_RESERVED_ID,
     BackendKey,
     BackendValue,
@@ -30,8 +32,6 @@ from kbpf.datapath.ebpf.layout import (
     Verdict,
     View,
 )
-from kbpf.datapath.ebpf.maps import Maps
-from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.interface import Answer, Feature
 from kbpf.errors import DatapathError
 from kbpf.model.address import Address, packed

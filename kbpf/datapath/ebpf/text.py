@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 from functools import partial
 from typing import Any, NamedTuple
 
-from kbpf.datapath.ebpf import layout
+from kbpf.datapath.ebpf import layout, shapes
 from kbpf.datapath.ebpf.rows import SYNCED_MAPS, AnySpec, Rows
 from kbpf.model.address import packed, parse_address, unpacked
 
@@ -61,18 +61,18 @@ _WORDS = {
     "node_address4": _ADDRESS,
     "node_address6": _ADDRESS,
     "protocol": _enumeration(Protocol),
-    "kind": _enumeration(layout.Kind),
-    "defer_reason": _enumeration(layout.DeferReason),
-    "view": _enumeration(layout.View),
-    "internal_view": _enumeration(layout.View),
-    "external_view": _enumeration(layout.View),
-    "internal_verdict": _enumeration(layout.Verdict),
-    "external_verdict": _enumeration(layout.Verdict),
+    "kind": _enumeration(shapes.Kind),
+    "defer_reason": _enumeration(shapes.DeferReason),
+    "view": _enumeration(shapes.View),
+    "internal_view": _enumeration(shapes.View),
+    "external_view": _enumeration(shapes.View),
+    "internal_verdict": _enumeration(shapes.Verdict),
+    "external_verdict": _enumeration(shapes.Verdict),
 }
 _FLAGS = {
-    layout.FRONTENDS.name: layout.FrontendFlag,
-    layout.LOCAL_ADDR.name: layout.LocalFlag,
-    layout.CONFIG.name: layout.ConfigFlag,
+    layout.FRONTENDS.name: shapes.FrontendFlag,
+    layout.LOCAL_ADDR.name: shapes.LocalFlag,
+    layout.CONFIG.name: shapes.ConfigFlag,
 }
 
 

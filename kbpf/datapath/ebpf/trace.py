@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kbpf.datapath.ebpf.encode import SERVICE_BITS
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.node import POD_RANGES
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import (
     NODE_PORT_ADDRESS,
     BackendKey,
     ConfigFlag,
@@ -26,9 +28,7 @@ from kbpf.datapath.ebpf.layout import (
     SlotKey,
     View,
 )
-from kbpf.datapath.ebpf.layout import Verdict as EmptyVerdict
-from kbpf.datapath.ebpf.node import POD_RANGES
-from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import Verdict as EmptyVerdict
 from kbpf.model.address import Address, Family, family_of, packed, unpacked
 from kbpf.model.flow import DROP, PASS, REJECT, Action, Flow, Origin, Verdict
 from kbpf.model.names import Protocol

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kbpf.datapath.ebpf.layout import AffinityKey, AffinityValue, Kind, View
+from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, Kind, View
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_generation, put_service
 

@@ -4,7 +4,8 @@ from errno import ECONNREFUSED, ENETUNREACH
 
 import pytest
 
-from kbpf.datapath.ebpf.layout import CONNECTIONS, ConnectionValue, IndexKey, Reason
+from kbpf.datapath.ebpf.layout import CONNECTIONS
+from kbpf.datapath.ebpf.shapes import ConnectionValue, IndexKey, Reason
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import (
     BACKENDS4,

@@ -8,8 +8,8 @@ import pytest
 
 from kbpf.datapath.ebpf import factory, libbpf, links, loader, source
 from kbpf.datapath.ebpf.backend import EbpfDatapath
-from kbpf.datapath.ebpf.layout import LocalFlag
 from kbpf.datapath.ebpf.pins import Pins, remove
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.interface import Answer
 from kbpf.errors import LoadFailed
 from kbpf.model.address import Address

@@ -5,7 +5,7 @@ from errno import ECONNREFUSED, ENETUNREACH
 import pytest
 
 from kbpf.datapath.ebpf.factory import netns_cookie
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.shapes import (
     ConfigValue,
     DeferReason,
     IndexKey,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbpf.datapath.ebpf.layout import Reason
+from kbpf.datapath.ebpf.shapes import Reason
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import UDP, VIP4, Backend, Frontend, put_generation, put_service, sweep_generation
 

@@ -11,9 +11,9 @@ import pytest
 
 from kbpf.datapath.ebpf import libbpf, links, loader, source
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs
-from kbpf.datapath.ebpf.layout import Reason
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
+from kbpf.datapath.ebpf.shapes import Reason
 from kbpf.errors import LoadFailed, MapError
 from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_service
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.shapes import (
     ConfigFlag,
     ConfigValue,
     FlowDirection,
@@ -22,7 +23,6 @@ from kbpf.datapath.ebpf.layout import (
     Verdict,
     View,
 )
-from kbpf.datapath.ebpf.maps import Maps
 from kbpf.model.address import Address, packed
 from tests.kernel.ebpf import testrun
 from tests.kernel.ebpf.packets import (

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kbpf.datapath.ebpf import loader, selftest, source
-from kbpf.datapath.ebpf.layout import LocalAddrKey, LocalAddrValue, LocalFlag
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.ebpf.probe import probe
+from kbpf.datapath.ebpf.shapes import LocalAddrKey, LocalAddrValue, LocalFlag
 from kbpf.datapath.interface import Answer
 from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.conftest import Node

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kbpf.datapath.ebpf import layout
-from kbpf.datapath.ebpf.layout import DeferReason, FrontendFlag, Kind, Verdict, View
+from kbpf.datapath.ebpf import shapes
 from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.shapes import DeferReason, FrontendFlag, Kind, Verdict, View
 from kbpf.model.address import Address, packed
 
 TCP, UDP = 6, 17
@@ -126,11 +126,11 @@ def put_service(
     (protocol,) = protocols
     put_generation(maps, service_id, cluster, local, protocol, generation, affinity_timeout_s)
     for frontend in frontends:
-        key = layout.FrontendKey(packed(Address(frontend.address)), frontend.port, protocol)
+        key = shapes.FrontendKey(packed(Address(frontend.address)), frontend.port, protocol)
         flags = frontend.flags | (FrontendFlag.DEFER_SOCKETS if frontend.defer else 0)
         views = (frontend.view, frontend.verdict, frontend.external_view, frontend.external_verdict)
         maps.frontends.update(
-            {key: layout.FrontendValue(*key, frontend.kind, service_id, flags, frontend.defer, *views)}
+            {key: shapes.FrontendValue(*key, frontend.kind, service_id, flags, frontend.defer, *views)}
         )
 
 
@@ -145,18 +145,18 @@ def put_generation(
 ) -> None:
     views = ((View.CLUSTER, cluster), (View.LOCAL, local))
     for backend in (*cluster, *local):
-        value = layout.BackendValue(packed(Address(backend.address)), backend.port, protocol, backend.id)
-        maps.backends.update({layout.BackendKey(backend.id): value})
+        value = shapes.BackendValue(packed(Address(backend.address)), backend.port, protocol, backend.id)
+        maps.backends.update({shapes.BackendKey(backend.id): value})
     for view, members in views:
         for position, backend in enumerate(members):
-            key = layout.MembershipKey(service_id, backend.id, view)
+            key = shapes.MembershipKey(service_id, backend.id, view)
             known = maps.membership.lookup(key)
             first = known.first_generation if known and known.last_generation == generation - 1 else generation
-            maps.membership.update({key: layout.MembershipValue(first, generation, service_id, backend.id)})
-            slot = layout.SlotKey(service_id, generation, view, position)
-            maps.slots.update({slot: layout.SlotValue(backend.id, service_id, generation)})
-    value = layout.ServiceValue(generation, len(cluster), len(local), service_id, affinity_timeout_s)
-    maps.services.update({layout.ServiceKey(service_id): value})
+            maps.membership.update({key: shapes.MembershipValue(first, generation, service_id, backend.id)})
+            slot = shapes.SlotKey(service_id, generation, view, position)
+            maps.slots.update({slot: shapes.SlotValue(backend.id, service_id, generation)})
+    value = shapes.ServiceValue(generation, len(cluster), len(local), service_id, affinity_timeout_s)
+    maps.services.update({shapes.ServiceKey(service_id): value})
 
 
 def sweep_generation(maps: Maps, service_id: int, generation: int) -> None:
@@ -180,4 +180,4 @@ def empty(maps: Maps) -> None:
         maps.wanted,
     ):
         each.delete(list(each.entries()))
-    maps.config.update({layout.IndexKey(0): layout.ConfigValue(0, 0, 0)})
+    maps.config.update({shapes.IndexKey(0): shapes.ConfigValue(0, 0, 0)})

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from kbpf.datapath.ebpf.layout import LocalFlag
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.model.address import Address, Family, parse_address
 from kbpf.model.detector import LocalDetector
 from kbpf.policy.reference import ReferenceNode

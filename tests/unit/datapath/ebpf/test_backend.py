@@ -4,7 +4,8 @@ import pytest
 
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import NthWrite, never
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.room import RESERVED
+from kbpf.datapath.ebpf.shapes import (
     AffinityKey,
     AffinityValue,
     BackendKey,
@@ -19,7 +20,6 @@ from kbpf.datapath.ebpf.layout import (
     WantedKey,
     WantedValue,
 )
-from kbpf.datapath.ebpf.room import RESERVED
 from kbpf.errors import LoadFailed, MapError
 from kbpf.model.address import Address, packed
 from kbpf.model.flow import REJECT, Origin

@@ -4,7 +4,8 @@ import pytest
 
 from kbpf.datapath.ebpf.collector import FlowTimeouts, collect, other_key
 from kbpf.datapath.ebpf.fake import FakeMap
-from kbpf.datapath.ebpf.layout import FLOWS, FlowDirection, FlowKey, FlowSeen, FlowValue
+from kbpf.datapath.ebpf.layout import FLOWS
+from kbpf.datapath.ebpf.shapes import FlowDirection, FlowKey, FlowSeen, FlowValue
 from kbpf.model.address import Address, packed
 
 CLIENT, VIP, POD = (packed(Address(text)) for text in ("198.51.100.9", "203.0.113.5", "10.42.1.5"))

@@ -3,7 +3,7 @@
 import pytest
 
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, DeferSettings, PortKey, deferral, residue
-from kbpf.datapath.ebpf.layout import DeferReason
+from kbpf.datapath.ebpf.shapes import DeferReason
 from kbpf.model.names import ServiceName
 from kbpf.model.table import Frontend, FrontendKind, ResolvedPort
 from tests.builders import endpoint, endpoint_slice, port, service, table_of

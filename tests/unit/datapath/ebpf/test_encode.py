@@ -9,7 +9,8 @@ from kbpf.datapath.ebpf.encode import (
     source_range,
     source_ranges,
 )
-from kbpf.datapath.ebpf.layout import (
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import (
     DeferReason,
     FrontendFlag,
     FrontendKey,
@@ -25,7 +26,6 @@ from kbpf.datapath.ebpf.layout import (
     Verdict,
     View,
 )
-from kbpf.datapath.ebpf.rows import Rows
 from kbpf.model.address import Address, packed
 from kbpf.model.table import FrontendKind, ResolvedPort
 from tests.builders import endpoint, endpoint_slice, port, service, table_of

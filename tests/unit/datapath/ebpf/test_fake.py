@@ -3,7 +3,8 @@
 import pytest
 
 from kbpf.datapath.ebpf.fake import FakeMap, FakeMaps, NthWrite, ShareOfWrites
-from kbpf.datapath.ebpf.layout import BACKENDS, BackendKey, BackendValue, ServiceKey
+from kbpf.datapath.ebpf.layout import BACKENDS
+from kbpf.datapath.ebpf.shapes import BackendKey, BackendValue, ServiceKey
 from kbpf.errors import MapError
 from tests.builders import endpoint_slice, service, table_of
 from tests.ebpf_node import EbpfNode

@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf import layout
-from kbpf.datapath.ebpf.layout import (
-    ALL_MAPS,
-    FRONTENDS,
-    SERVICES,
-    TRANSLATION,
-    FrontendKey,
-    ServiceValue,
-    Translation,
-)
+from kbpf.datapath.ebpf import layout, shapes
+from kbpf.datapath.ebpf.layout import ALL_MAPS, FRONTENDS, SERVICES, TRANSLATION
+from kbpf.datapath.ebpf.shapes import FrontendKey, ServiceValue, Translation
 from kbpf.model.address import Address, Family, packed
 
 TYPES_H = (Path(__file__).parents[4] / "bpf" / "types.h").read_text()
@@ -30,16 +23,16 @@ def enumeration(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("c_name", "prefix", "numbers"),
     [
-        ("kind", "KIND_", layout.Kind),
-        ("view", "VIEW_", layout.View),
-        ("verdict", "VERDICT_", layout.Verdict),
-        ("frontend_flag", "FRONTEND_", layout.FrontendFlag),
-        ("defer_reason", "DEFER_", layout.DeferReason),
-        ("local_flag", "LOCAL_", layout.LocalFlag),
-        ("config_flag", "CONFIG_", layout.ConfigFlag),
-        ("flow_direction", "FLOW_", layout.FlowDirection),
-        ("flow_seen", "SEEN_", layout.FlowSeen),
-        ("flow_flag", "FLOW_", layout.FlowFlag),
+        ("kind", "KIND_", shapes.Kind),
+        ("view", "VIEW_", shapes.View),
+        ("verdict", "VERDICT_", shapes.Verdict),
+        ("frontend_flag", "FRONTEND_", shapes.FrontendFlag),
+        ("defer_reason", "DEFER_", shapes.DeferReason),
+        ("local_flag", "LOCAL_", shapes.LocalFlag),
+        ("config_flag", "CONFIG_", shapes.ConfigFlag),
+        ("flow_direction", "FLOW_", shapes.FlowDirection),
+        ("flow_seen", "SEEN_", shapes.FlowSeen),
+        ("flow_flag", "FLOW_", shapes.FlowFlag),
     ],
 )
 def test_numbers_have_the_same_names_in_c(c_name: str, prefix: str, numbers: type[IntEnum | IntFlag]) -> None:
@@ -49,12 +42,12 @@ def test_numbers_have_the_same_names_in_c(c_name: str, prefix: str, numbers: typ
 def test_reasons_have_the_same_names_in_c_and_each_has_a_counter() -> None:
     reasons = enumeration("reason")
     assert reasons.pop("REASON_COUNT") == layout.STATS.max_entries == layout.PACKET_STATS.max_entries
-    assert reasons == {f"REASON_{reason.name}": reason.value for reason in layout.Reason}
+    assert reasons == {f"REASON_{reason.name}": reason.value for reason in shapes.Reason}
 
 
 def test_node_port_keys_are_the_unspecified_addresses_so_that_families_do_not_meet() -> None:
     unspecified = {Family.IPV4: packed(Address("0.0.0.0")), Family.IPV6: packed(Address("::"))}
-    assert unspecified == layout.NODE_PORT_ADDRESS
+    assert unspecified == shapes.NODE_PORT_ADDRESS
 
 
 def test_a_frontend_key_holds_its_port_in_network_order_and_a_zero_pad() -> None:

@@ -1,7 +1,7 @@
 """What the programs are told of the node."""
 
-from kbpf.datapath.ebpf.layout import ConfigFlag, IndexKey, LocalAddrKey, LocalFlag, SourceRangeKey
 from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
+from kbpf.datapath.ebpf.shapes import ConfigFlag, IndexKey, LocalAddrKey, LocalFlag, SourceRangeKey
 from kbpf.model.address import Address, Family, packed
 
 SETTINGS = NodeSettings(7, frozenset({Family.IPV4}), ("10.42.0.0/16",), 0x8000, 31, 121)

@@ -1,9 +1,10 @@
 """The plan of a change, as it is printed: the order is the invariant, so the tests show all of it."""
 
 from kbpf.datapath.ebpf import text
-from kbpf.datapath.ebpf.layout import SERVICES, SLOTS, ServiceKey, ServiceValue
+from kbpf.datapath.ebpf.layout import SERVICES, SLOTS
 from kbpf.datapath.ebpf.plan import Delete, Plan, Put, plan
 from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import ServiceKey, ServiceValue
 from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, port, service, table_of
 from tests.ebpf_node import EbpfNode

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbpf.datapath.ebpf import text
-from kbpf.datapath.ebpf.layout import (
-    AFFINITY,
+from kbpf.datapath.ebpf.layout import AFFINITY
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import (
     AffinityKey,
     AffinityValue,
     BackendKey,
@@ -18,7 +19,6 @@ from kbpf.datapath.ebpf.layout import (
     SlotKey,
     SlotValue,
 )
-from kbpf.datapath.ebpf.rows import Rows
 from kbpf.model.address import Address, packed
 
 TEN, FD = packed(Address("10.96.0.10")), packed(Address("fd96::10"))

@@ -3,7 +3,7 @@
 import pytest
 
 from kbpf.datapath.ebpf import text
-from kbpf.datapath.ebpf.layout import DeferReason, Reason
+from kbpf.datapath.ebpf.shapes import DeferReason, Reason
 from kbpf.datapath.ebpf.trace import Trace, trace
 from kbpf.model.flow import DROP, PASS, REJECT, Action, Origin, Verdict
 from kbpf.model.names import Protocol
