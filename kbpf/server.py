@@ -1,12 +1,13 @@
 """The composition root: builds every part from the configuration, starts the threads, stops them in reverse.
 
 The main thread becomes the control thread (control.py); sources and the health server have threads of their own. How
-datapaths are put together is told in composition.py.
+datapaths are put together is told in composition.py, how the source is in feed.py.
 """
 
 import gc
 import signal
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import FrameType
 
@@ -19,20 +20,17 @@ from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
 from kbpf.control import ControlLoop
 from kbpf.errors import HostError, KbpfError
+from kbpf.feed import make_feed
 from kbpf.host.conntrack import KernelConntrack
 from kbpf.host.process import adjust_oom_score
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
-from kbpf.model.detector import DetectLocalMode
 from kbpf.model.events import NodeStateChanged
 from kbpf.observation import Observation
-from kbpf.observe.events import LogEvents
 from kbpf.ownership import claim_node
 from kbpf.proxier import Proxier, Status
 from kbpf.runner import BoundedFrequencyRunner
-from kbpf.source.interface import Source
-from kbpf.source.watch import ManifestSource
 from kbpf.tracking.trackers import Trackers
 
 log = structlog.get_logger()
@@ -50,42 +48,24 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     config, clock = loaded.config, SystemClock()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     signal.signal(signal.SIGTERM, _stop_before_anything_runs)
-    source = _make_source(config, clock)
+    feed = make_feed(config, clock)
     claim_node(config, force=force)
     choice = choose_datapath(config, clock)
-    observation = Observation(config, LogEvents(), clock)
+    observation = Observation(config, feed.events, clock)
     observation.publisher.running(*choice)
     runner = BoundedFrequencyRunner(intervals(config, choice.name), clock)
     proxier = _make_proxier(config, choice.name, observation, clock)
     inspections = InspectionSchedule(config.sync_period_s, clock)
     loop = ControlLoop(proxier, runner, inspections, observation.publisher, lambda name: intervals(config, name))
     _stop_on_signals(loop)
-    source.start(loop.put)
+    feed.source.start(loop.put)
     try:
         if once:
             log.info(loop.run_once().sentence)
         else:
-            _run(loop, observation, loaded, choice.name)
+            _run(loop, observation, loaded, choice.name, feed.background)
     finally:
-        source.stop()
-
-
-def _make_source(config: Config, clock: Clock) -> Source:
-    """Raises UsageError when there is no way to the API server, before anything of this node is touched."""
-    if config.manifests:
-        return ManifestSource(config.manifests, config.node_name)
-    # Only now: the kubernetes client takes half a second and 15 MB.
-    from kbpf.source.api.access import Access
-    from kbpf.source.api.http import HttpTransport
-    from kbpf.source.api.source import ApiSource
-
-    access = Access(config.kubeconfig, config.master, clock)
-    url = access.read().url
-    if not (config.kubeconfig or config.master):
-        way = "the ClusterIP of its Service, which something must serve already; --master names the API server itself"
-        log.info(f"reaching the API server at {url}: {way}")
-    needs_pod_ranges = config.detect_local_mode is DetectLocalMode.NODE_CIDR
-    return ApiSource(HttpTransport(access), url, config.node_name, clock, needs_pod_ranges=needs_pod_ranges)
+        feed.source.stop()
 
 
 def _make_proxier(config: Config, datapath_name: str, observation: Observation, clock: Clock) -> Proxier:
@@ -132,9 +112,16 @@ def prepare_node(config: Config) -> None:
     log.info("the node is prepared")
 
 
-def _run(loop: ControlLoop, observation: Observation, loaded: Loaded, datapath_name: str) -> None:
+def _run(
+    loop: ControlLoop,
+    observation: Observation,
+    loaded: Loaded,
+    datapath_name: str,
+    carriers: Sequence[Background],
+) -> None:
+    """`carriers` bring events to where they go; they end last, as what ends may have something to say."""
     changed = threading.Event()
-    services: list[Background] = [*observation.servers(loaded)]
+    services: list[Background] = [*carriers, *observation.servers(loaded)]
     if datapath_name == "ebpf":
         services += packet_path_services(loaded.config, SystemClock(), lambda: loop.put(NodeStateChanged()))
     if loaded.file:

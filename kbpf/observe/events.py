@@ -5,7 +5,7 @@ as well. Without an API server they end in the log.
 """
 
 import threading
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -17,22 +17,27 @@ log = structlog.get_logger()
 BURST = 10
 """Notices on one object in a row; then one each PER_S."""
 PER_S = 300.0
-REPEAT_S = 3600.0
-"""The same words again after this time at the earliest."""
+REPEAT_S = 600.0
+"""The same words again after this time at the earliest, with the number of times."""
+FORGET_S = 3600.0
+"""Then the API server has forgotten an Event as well."""
 MAX_SUBJECTS = 1000
 """Objects whose rate is remembered; of those that nothing was said of for longest, nothing is known any more."""
 
 
 class Events(Protocol):
-    def emit(self, notice: Notice) -> None:
-        """Any thread may call it; it does not wait, and never fails."""
+    def emit(self, notice: Notice, repeats: int = 0) -> None:
+        """Any thread may call it; it does not wait, and never fails.
+
+        `repeats`: how often the same was said since it was last passed on.
+        """
         ...
 
 
 class LogEvents:
     """For a proxy without an API server. The log has a line of its own for each of these already."""
 
-    def emit(self, notice: Notice) -> None:
+    def emit(self, notice: Notice, repeats: int = 0) -> None:
         kind = "warning" if notice.is_warning else "normal"
         log.debug(f"event ({kind}) on {notice.subject}: {notice.reason}: {notice.note}")
 
@@ -46,11 +51,11 @@ class LimitedEvents:
         self._rates: dict[Subject, Rate] = {}
         self._lock = threading.Lock()
 
-    def emit(self, notice: Notice) -> None:
+    def emit(self, notice: Notice, repeats: int = 0) -> None:
         with self._lock:
-            is_allowed = self._rate_of(notice.subject).allows(notice)
-        if is_allowed:
-            self._events.emit(notice)
+            unsaid = self._rate_of(notice.subject).unsaid(notice, repeats)
+        if unsaid is not None:
+            self._events.emit(notice, unsaid)
 
     def _rate_of(self, subject: Subject) -> "Rate":
         rate = self._rates.pop(subject, None) or Rate(self._clock)
@@ -60,22 +65,34 @@ class LimitedEvents:
         return rate
 
 
+class Said(NamedTuple):
+    """When a notice was passed on, and how often it has been held back since."""
+
+    at: float
+    repeats: int = 0
+
+
 class Rate:
-    """A bucket of tokens for one object, and when its last notices were passed on."""
+    """A bucket of tokens for one object, and its last notices."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tokens = float(BURST)
         self._filled_at = clock.monotonic()
-        self._said_at: dict[Notice, float] = {}
+        self._said: dict[Notice, Said] = {}
 
-    def allows(self, notice: Notice) -> bool:
+    def unsaid(self, notice: Notice, repeats: int) -> int | None:
+        """None when nothing is to be passed on now; else how often the same was held back before."""
         now = self._clock.monotonic()
-        self._said_at = {said: at for said, at in self._said_at.items() if now - at < REPEAT_S}
         self._tokens = min(BURST, self._tokens + (now - self._filled_at) / PER_S)
         self._filled_at = now
-        if notice in self._said_at or self._tokens < 1:
-            return False
+        said = self._said.get(notice)
+        if said and now - said.at < REPEAT_S:
+            self._said[notice] = Said(said.at, said.repeats + 1 + repeats)
+            return None
+        if self._tokens < 1:
+            return None
         self._tokens -= 1
-        self._said_at[notice] = now
-        return True
+        self._said = {other: was for other, was in self._said.items() if now - was.at < FORGET_S}
+        self._said[notice] = Said(now)
+        return repeats + (said.repeats if said else 0)

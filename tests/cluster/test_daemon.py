@@ -62,6 +62,14 @@ def test_connections_go_where_the_api_server_says_also_while_it_is_away(
     eventually(lambda: reached(world) == at_port(PODS[0]), timeout_s=60)
 
 
+def test_a_start_is_an_event_on_the_node(control_plane: ControlPlane, proxy: Proxy) -> None:
+    def starts() -> list[str]:
+        events = control_plane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return [event["regarding"]["name"] for event in events if event["reason"] == "Starting"]
+
+    eventually(lambda: "n1" in starts(), timeout_s=30)
+
+
 def test_a_start_while_the_api_server_is_away_leaves_everything_in_force(
     world: World, control_plane: ControlPlane, proxy: Proxy
 ) -> None:

@@ -26,6 +26,8 @@ CONNECT_WITHIN_S = 10.0
 CHUNK = 1 << 16
 MOST_OF_A_REFUSAL = 1 << 16
 OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
+TAKEN = (200, 201)
+MERGE = "application/merge-patch+json"
 BROKE = "the connection broke"
 
 
@@ -69,10 +71,10 @@ class HttpTransport:
     @contextmanager
     def open(self, request: Request) -> Iterator[HttpAnswer]:
         session = self._access.session()
-        response = self._ask(session, request)
+        response = self._ask(session, "GET", request.resource.path, fields=request.query)
         try:
             if response.status != OK:
-                raise self._refusal(response, session, request)
+                raise self._refusal(response, session, str(request.resource))
             answer = HttpAnswer(response, session.url)
             answer.allow_silence(request.silence_s)
             yield answer
@@ -80,15 +82,36 @@ class HttpTransport:
             # Not given back to the pool: an answer that was not read to its end would be read by the next request.
             response.close()
 
-    def _ask(self, session: Session, request: Request) -> BaseHTTPResponse:
+    def write(self, method: str, path: str, document: bytes) -> None:
+        """POST an object, or PATCH one with what changes. Raises ApiFailure when it is not taken."""
+        session = self._access.session()
+        response = self._ask(session, method, path, body=document)
+        try:
+            if response.status not in TAKEN:
+                raise self._refusal(response, session, path.rpartition("/")[2])
+        finally:
+            response.close()
+
+    def _ask(
+        self,
+        session: Session,
+        method: str,
+        path: str,
+        *,
+        fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> BaseHTTPResponse:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": f"kbpf/{__version__}"}
         if session.authorization:
             headers["Authorization"] = session.authorization
+        if body is not None:
+            headers["Content-Type"] = MERGE if method == "PATCH" else "application/json"
         try:
             return session.pool.request(
-                "GET",
-                session.url + request.resource.path,
-                fields=request.query,
+                method,
+                session.url + path,
+                fields=fields,
+                body=body,
                 headers=headers,
                 timeout=Timeout(connect=CONNECT_WITHIN_S, read=self._answer_within_s),
                 preload_content=False,
@@ -98,7 +121,7 @@ class HttpTransport:
         except (HTTPError, OSError, ValueError) as error:  # ValueError: a URL or a header that cannot be
             raise failure_of(error, session.url) from error
 
-    def _refusal(self, response: BaseHTTPResponse, session: Session, request: Request) -> ApiFailure:
+    def _refusal(self, response: BaseHTTPResponse, session: Session, what: str) -> ApiFailure:
         try:
             body = response.read(MOST_OF_A_REFUSAL)
         except (HTTPError, OSError):
@@ -109,7 +132,7 @@ class HttpTransport:
             self._access.renew(session)
             words += " (are the credentials still valid?)"
         elif response.status == NOT_FOUND:
-            words += f" (no {request.resource} here: is this the URL of an API server?)"
+            words += f" (no {what} here: is this the URL of an API server?)"
         return ApiFailure(
             words,
             status=response.status,

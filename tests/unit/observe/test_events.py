@@ -14,10 +14,12 @@ class Recorded:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.notices: list[Notice] = []
+        self.repeats: list[int] = []
         self.limited = LimitedEvents(self, self.clock)
 
-    def emit(self, notice: Notice) -> None:
+    def emit(self, notice: Notice, repeats: int = 0) -> None:
         self.notices.append(notice)
+        self.repeats.append(repeats)
 
 
 @pytest.fixture
@@ -29,13 +31,13 @@ def numbered(number: int, name: str = "web") -> Notice:
     return Notice(Subject("Service", name, "shop"), "InvalidField", "Resolve", f"number {number}")
 
 
-def test_the_same_words_are_said_once_until_an_hour_has_passed(events: Recorded):
+def test_the_same_words_are_said_once_and_later_with_how_often_they_were_held_back(events: Recorded):
     for _ in range(3):
         events.limited.emit(numbered(1))
-    assert len(events.notices) == 1
+    assert events.repeats == [0]
     events.clock.advance(REPEAT_S)
     events.limited.emit(numbered(1))
-    assert len(events.notices) == 2
+    assert events.repeats == [0, 2]
 
 
 def test_one_object_cannot_flood_and_another_one_is_heard_all_the_same(events: Recorded):

@@ -1,0 +1,48 @@
+"""Where objects come from and where Events go: manifests and the log, or an API server for both.
+
+Made by `server`, which starts and stops what it is given.
+"""
+
+from typing import NamedTuple
+
+import structlog
+
+from kbpf.clock import Clock
+from kbpf.composition import Background
+from kbpf.config import Config
+from kbpf.model.detector import DetectLocalMode
+from kbpf.observe.events import Events, LogEvents
+from kbpf.source.interface import Source
+from kbpf.source.watch import ManifestSource
+
+log = structlog.get_logger()
+
+
+class Feed(NamedTuple):
+    """`background` carries the events."""
+
+    source: Source
+    events: Events
+    background: tuple[Background, ...] = ()
+
+
+def make_feed(config: Config, clock: Clock) -> Feed:
+    """Raises UsageError when there is no way to the API server, before anything of this node is touched."""
+    if config.manifests:
+        return Feed(ManifestSource(config.manifests, config.node_name), LogEvents())
+    # Only now: the kubernetes client takes half a second and 15 MB.
+    from kbpf.event_writer import EventWriter
+    from kbpf.source.api.access import Access
+    from kbpf.source.api.http import HttpTransport
+    from kbpf.source.api.source import ApiSource
+
+    access = Access(config.kubeconfig, config.master, clock)
+    url = access.read().url
+    if not (config.kubeconfig or config.master):
+        way = "the ClusterIP of its Service, which something must serve already; --master names the API server itself"
+        log.info(f"reaching the API server at {url}: {way}")
+    transport = HttpTransport(access)
+    needs_pod_ranges = config.detect_local_mode is DetectLocalMode.NODE_CIDR
+    source = ApiSource(transport, url, config.node_name, clock, needs_pod_ranges=needs_pod_ranges)
+    writer = EventWriter(transport.write, config.node_name, clock)
+    return Feed(source, writer, (writer,))
