@@ -79,6 +79,7 @@ class FallingBackDatapath:
         self._active = first
         self._fallback: Datapath | None = fallback
         self._failures = 0
+        self._has_worked = False
         self._reason = ""
         """Why the fallback carries everything, once it does."""
 
@@ -91,13 +92,13 @@ class FallingBackDatapath:
 
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
         try:
-            report = self._active.sync(table, dirty, full=full)
+            report = self._sync(table, dirty, full=full)
         except DatapathError as error:
             self._failures += 1
             if self._fallback is None or not self._is_broken(error):
                 raise
             report = self._fall_back(self._fallback, table, error)
-        self._failures = 0
+        self._failures, self._has_worked = 0, True
         return replace(report, fallback_reason=self._reason)
 
     def lost(self) -> tuple[str, ...]:
@@ -108,6 +109,16 @@ class FallingBackDatapath:
 
     def cleanup(self) -> None:
         self._active.cleanup()
+
+    def _sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
+        """What has worked on this node and does not load now was taken away by somebody: that can be put right once."""
+        try:
+            return self._active.sync(table, dirty, full=full)
+        except LoadFailed as error:
+            if self._fallback is None or not self._has_worked or self._failures:
+                raise
+            log.warning(f"{self._active.name} is loaded anew: {error}")
+            return self._active.sync(table, frozenset(table.services), full=True)
 
     def _is_broken(self, error: DatapathError) -> bool:
         """Programs that do not load never will; a map may refuse a write and take the next one."""

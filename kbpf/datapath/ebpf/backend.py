@@ -40,7 +40,10 @@ class Programs(Protocol):
     def probe(self) -> Support: ...
 
     def load(self) -> MapSet:
-        """Have programs and maps in the kernel, in force or not, and open the maps. Raises LoadFailed."""
+        """Have programs and maps in the kernel, in force or not, and open the maps. Raises LoadFailed.
+
+        What somebody unpinned of the maps that are still open, from the last load, is pinned again.
+        """
         ...
 
     def open(self) -> MapSet | None:
@@ -57,6 +60,10 @@ class Programs(Protocol):
 
         Raises MapError when packet programs cannot be attached: from the next load on they serve no packets.
         """
+        ...
+
+    def is_pinned(self) -> bool:
+        """Are the maps and attachments where they were put? Cheap enough for each sync, so it cannot see everything."""
         ...
 
     def is_attached(self) -> bool: ...
@@ -131,7 +138,7 @@ class EbpfDatapath:
         started = self._clock.monotonic()
         self._table = table
         memory, self._memory = self._memory, None
-        if full or memory is None or self._maps is None:
+        if full or memory is None or self._maps is None or not self._programs.is_pinned():
             full = True
             self._maps = maps = self._open()
             difference = self._full_difference(maps, table, memory)
@@ -187,8 +194,9 @@ class EbpfDatapath:
 
     def _open(self) -> MapSet:
         # Anew for each full sync: pins may have been replaced behind our back.
+        maps = self._programs.load()
         self._close()
-        return self._programs.load()
+        return maps
 
     def _close(self) -> None:
         if self._maps is not None:

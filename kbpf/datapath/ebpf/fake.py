@@ -184,6 +184,9 @@ class FakePrograms:
         changed, self.attached = not self.attached, True
         return int(changed)
 
+    def is_pinned(self) -> bool:
+        return self.maps is not None and self.attached
+
     def is_attached(self) -> bool:
         return self.attached
 

@@ -8,6 +8,7 @@ when the kernel says of the map what its specification says; a wrong size would 
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -58,6 +59,11 @@ class BpfMap(Generic[Key, Value]):
             opened.close()
             raise MapError(f"{spec.name}: {pin} is another map: {difference}")
         return opened
+
+    def pin(self, pin: Path) -> None:
+        """Raises OSError."""
+        with suppress(FileExistsError):
+            libbpf.obj_pin(self._fd, pin)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -137,7 +143,7 @@ class Counters(BpfMap[shapes.IndexKey, shapes.Counter]):
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """Every map that user space reads or writes; a socket's records and fragments are the programs' own."""
+    """Every map; the records of sockets and fragments are the programs' own, and only held."""
 
     frontends: BpfMap[shapes.FrontendKey, shapes.FrontendValue]
     services: BpfMap[shapes.ServiceKey, shapes.ServiceValue]
@@ -146,10 +152,12 @@ class Maps:
     membership: BpfMap[shapes.MembershipKey, shapes.MembershipValue]
     affinity: BpfMap[shapes.AffinityKey, shapes.AffinityValue]
     connections: BpfMap[shapes.IndexKey, shapes.ConnectionValue]
+    sock: BpfMap[shapes.SockKey, shapes.SockValue]
     udp_conn: BpfMap[shapes.UdpConnKey, shapes.UdpConnValue]
     local_addr: BpfMap[shapes.LocalAddrKey, shapes.LocalAddrValue]
     config: BpfMap[shapes.IndexKey, shapes.ConfigValue]
     flows: BpfMap[shapes.FlowKey, shapes.FlowValue]
+    fragments: BpfMap[shapes.FragmentKey, shapes.FragmentValue]
     source_ranges: BpfMap[shapes.SourceRangeKey, shapes.SourceRangeValue]
     wanted: BpfMap[shapes.WantedKey, shapes.WantedValue]
     stats: Counters
@@ -169,6 +177,11 @@ class Maps:
             for each in opened.values():
                 each.close()
             raise
+
+    def pin(self, pins: Pins) -> None:
+        """Where somebody removed a pin, the map with all that it holds is pinned again."""
+        for field in fields(self):
+            getattr(self, field.name).pin(pins.map(field.name))
 
     def close(self) -> None:
         for field in fields(self):

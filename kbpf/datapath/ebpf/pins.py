@@ -9,7 +9,7 @@ bpffs refuses them.
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,10 @@ class Pins:
     def link(self, name: str) -> Path:
         return self.links / name
 
+    def holds(self, maps: Set[str], links: Set[str]) -> bool:
+        """Are these pins there? Two readings of a folder, which any sync can afford."""
+        return maps <= _names(self.maps) and links <= _names(self.links)
+
     def make_folders(self) -> None:
         for folder in (self.maps, self.programs, self.links):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,6 +64,13 @@ class Pins:
         for path in self.programs.iterdir():
             if path.name != source_hash:
                 shutil.rmtree(path)
+
+
+def _names(folder: Path) -> Set[str]:
+    try:
+        return frozenset(pin.name for pin in folder.iterdir())
+    except FileNotFoundError:
+        return frozenset()
 
 
 def remove(folder: Path) -> None:

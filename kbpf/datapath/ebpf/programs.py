@@ -13,7 +13,8 @@ import structlog
 
 from kbpf.datapath.ebpf import links, loader, probe, selftest, source, uplinks
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
-from kbpf.datapath.ebpf.layout import specs
+from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.layout import ALL_MAPS, specs
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins, remove
@@ -23,6 +24,9 @@ from kbpf.errors import LoadFailed, MapError
 from kbpf.model.device import Device
 
 log = structlog.get_logger()
+
+_MAPS = frozenset(spec.name for spec in ALL_MAPS)
+_HOOKS = frozenset(hook.name for hook in HOOKS)
 
 
 class PinnedPrograms:
@@ -57,6 +61,9 @@ class PinnedPrograms:
         self._uplinks = tuple(self._find_uplinks()) if self._has_packet_path else ()
         with _failing_as_load():
             ensure_bpffs(self._pins.root)
+            self._pins.make_folders()
+            if self._maps is not None:
+                self._maps.pin(self._pins)
             build = source.describe(
                 self._pins,
                 self._sizes,
@@ -74,6 +81,9 @@ class PinnedPrograms:
 
     def open(self) -> Maps | None:
         return Maps.open(self._pins, self._sizes) if self._pins.maps.exists() else None
+
+    def is_pinned(self) -> bool:
+        return self._pins.holds(_MAPS, _HOOKS | uplinks.pin_names(self._uplinks))
 
     def is_attached(self) -> bool:
         with _failing_as_load():

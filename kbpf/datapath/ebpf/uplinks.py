@@ -48,6 +48,10 @@ def is_attached(pins: Pins, programs: Path, devices: Sequence[Device]) -> bool:
     return all(_is_in_force(pins.link(end.pin), end, programs / end.program) for end in _ends(devices))
 
 
+def pin_names(devices: Sequence[Device]) -> frozenset[str]:
+    return frozenset(end.pin for end in _ends(devices))
+
+
 def _ends(devices: Sequence[Device]) -> Iterator[_End]:
     for device in devices:
         # Egress first: whatever is translated can be translated back.

@@ -102,6 +102,16 @@ def test_programs_that_do_not_load_hand_over_at_once_and_completely(iptables, eb
     assert [entry["event"] for entry in logs] == ["running iptables: ebpf failed: clang: no"]
 
 
+def test_programs_that_worked_and_do_not_load_any_more_are_loaded_anew_once(iptables, ebpf):
+    datapath = FallingBackDatapath(ebpf, iptables)
+    sync(datapath)
+    ebpf.failures.append(LoadFailed("links: gone"))
+    assert sync(datapath).datapath == "ebpf"
+    assert ebpf.syncs[-1] == (ALL, True)
+    ebpf.failures += [LoadFailed("links: gone"), LoadFailed("links: gone")]
+    assert sync(datapath).datapath == "iptables"
+
+
 def test_one_failed_write_is_retried_and_a_third_in_a_row_hands_over(iptables, ebpf):
     datapath = FallingBackDatapath(ebpf, iptables)
     ebpf.failures += [MapError("no"), MapError("no"), MapError("no")]

@@ -77,6 +77,14 @@ def test_a_backend_that_two_services_share_has_one_row_until_the_last_one_leaves
     assert not node.rows.backends
 
 
+def test_a_change_after_somebody_took_the_programs_away_looks_at_everything(node: EbpfNode):
+    node.sync(WEB)
+    node.programs.attached = False
+    assert node.sync(BOTH).full
+    assert node.programs.attached
+    assert not node.sync(WEB).full
+
+
 def test_an_address_that_another_service_takes_over_never_leads_nowhere(node: EbpfNode):
     node.sync(WEB)
     moved = table_of(service("zoo"), endpoint_slice("zoo", "10.42.1.7"))
