@@ -216,6 +216,18 @@ static __always_inline enum reason closed_node_port(const struct frontend_value 
 	return without_backends(frontend->external_verdict);
 }
 
+static __always_inline void count_choice(__u32 service_id, __u32 backend_id)
+{
+	struct choice_key key = {.service_id = service_id, .backend_id = backend_id};
+	__u64 *total = choices.lookup(&key), first = 1;
+
+	/* Each processor counts in a place of its own. */
+	if (total)
+		*total += 1;
+	else
+		choices.update(&key, &first);
+}
+
 /*
  * REASON_CHOSEN or REASON_AFFINITY: a backend. REASON_REJECTED or REASON_DROPPED:
  * there is none. A miss means that the generation was swept while we looked, so
@@ -245,6 +257,7 @@ static __always_inline enum reason select_backend(const struct frontend_value *f
 			continue;
 		if (service.affinity_timeout_s)
 			write_affinity(caller, service.id, backend->id);
+		count_choice(service.id, backend->id);
 		return reason;
 	}
 	return REASON_NO_BACKEND;

@@ -42,6 +42,10 @@ BPF_TABLE_PINNED("lpm_trie", struct source_range_key, struct source_range_value,
 		 SOURCE_RANGES_ENTRIES, PINNED("source_ranges"), BPF_F_NO_PREALLOC);
 BPF_TABLE_PINNED("lru_hash", struct wanted_key, struct wanted_value, wanted, WANTED_ENTRIES,
 		 PINNED("wanted"), 0);
+BPF_TABLE_PINNED("lru_percpu_hash", struct choice_key, __u64, choices, CHOICES_ENTRIES,
+		 PINNED("choices"), 0);
+BPF_TABLE_PINNED("hash", struct name_key, struct name_value, names, NAMES_ENTRIES, PINNED("names"),
+		 BPF_F_NO_PREALLOC);
 
 /* BCC's BPF_SK_STORAGE, but pinned: records must survive a change of programs. */
 struct sock_table_t {

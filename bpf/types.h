@@ -344,4 +344,19 @@ struct wanted_value {
 	__u32 last_seen_s;
 };
 
+/* How often a backend was chosen: for people who watch, never read by programs. */
+struct choice_key {
+	__u32 service_id;
+	__u32 backend_id;
+};
+
+/* What people call a service: "namespace/name:port", zeroes behind it. User space's alone. */
+struct name_key {
+	__u32 id;
+};
+
+struct name_value {
+	char text[192];
+};
+
 #endif

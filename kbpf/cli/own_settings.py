@@ -3,10 +3,12 @@
 from kbpf.cli.kinds import MapEntries, choice
 from kbpf.cli.setting import Setting
 from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend
-from kbpf.datapath.ebpf.layout import ALL_MAPS, CONNECTIONS, FLOWS, LOCAL_ADDR, NUMBERED_MAPS, SOURCE_RANGES
+from kbpf.datapath.ebpf.layout import ALL_MAPS, CONNECTIONS, FLOWS, LOCAL_ADDR, NAMES, NUMBERED_MAPS, SOURCE_RANGES
 
 SIZED_MAPS = tuple(
-    spec for spec in ALL_MAPS if spec.name in NUMBERED_MAPS or spec in (LOCAL_ADDR, CONNECTIONS, FLOWS, SOURCE_RANGES)
+    spec
+    for spec in ALL_MAPS
+    if spec.name in NUMBERED_MAPS - {NAMES.name} or spec in (LOCAL_ADDR, CONNECTIONS, FLOWS, SOURCE_RANGES)
 )
 
 NODE_IP = Setting(

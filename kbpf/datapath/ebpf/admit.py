@@ -59,7 +59,16 @@ class Admission:
             ranges = source_ranges(port, rows, before.service_id)
         cluster, local = (tuple(map(self.ids.backend, view)) for view in addresses)
         generation = self._generation((cluster, local), before)
-        return Encoded(rows, before.service_id, generation, cluster, local, port.affinity_timeout_s, ranges)
+        return Encoded(
+            rows,
+            before.service_id,
+            generation,
+            cluster,
+            local,
+            port.affinity_timeout_s,
+            ranges,
+            str(port.name),
+        )
 
     def defer(self, port: ResolvedPort, frontends: Frontends, deferrals: Deferrals, before: Encoded) -> Encoded:
         """Nothing but "leave alone"; without room even for that nothing, and the programs find no frontend there."""

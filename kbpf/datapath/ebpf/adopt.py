@@ -18,6 +18,7 @@ from kbpf.datapath.ebpf.shapes import (
     FrontendKey,
     FrontendValue,
     IndexKey,
+    NameKey,
     ServiceKey,
     ServiceValue,
     SlotKey,
@@ -51,7 +52,10 @@ def adopt(
             continue
         cluster, local = (_backends(service, view, rows, installed.ids) for view in (View.CLUSTER, View.LOCAL))
         timeout_s, own = service.affinity_timeout_s, tuple(ranges.get(service.id, ()))
-        installed.adopt(port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s, own))
+        name = str(rows.names.get(NameKey(service.id), ""))
+        installed.adopt(
+            port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s, own, name)
+        )
     installed.used.clear()
     installed.used.update({spec.name: len(held) for spec, held in rows})
     return installed

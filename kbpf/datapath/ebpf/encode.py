@@ -18,6 +18,8 @@ from kbpf.datapath.ebpf.shapes import (
     Kind,
     MembershipKey,
     MembershipValue,
+    NameKey,
+    NameValue,
     ServiceKey,
     ServiceValue,
     SlotKey,
@@ -65,6 +67,8 @@ class Encoded:
     local: tuple[int, ...] = ()
     affinity_timeout_s: int = 0
     source_ranges: tuple[SourceRangeKey, ...] = ()
+    name: str = ""
+    """For people; empty with service id 0, whose frontends are named by the rules."""
 
     @property
     def lists(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -84,6 +88,7 @@ class Encoded:
             layout.SLOTS.name: slots,
             layout.MEMBERSHIP.name: slots,
             layout.SOURCE_RANGES.name: len(self.source_ranges),
+            layout.NAMES.name: 1 if self.service_id else 0,
         }
 
     def add_to(self, rows: Rows) -> None:
@@ -93,6 +98,7 @@ class Encoded:
         rows.services[ServiceKey(self.service_id)] = ServiceValue(
             self.generation, len(self.cluster), len(self.local), self.service_id, self.affinity_timeout_s
         )
+        rows.names[NameKey(self.service_id)] = NameValue.of(self.name)
         rows.slots.update(self._slots())
         rows.membership.update(self._membership())
         rows.source_ranges.update((key, SourceRangeValue(key.service_id)) for key in self.source_ranges)

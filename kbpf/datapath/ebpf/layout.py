@@ -11,10 +11,12 @@ from typing import Any
 
 from kbpf.datapath.ebpf.packing import BPF_F_NO_PREALLOC, Layout, MapSpec, MapType
 from kbpf.datapath.ebpf.shapes import (
+    NAME_LENGTH,
     AffinityKey,
     AffinityValue,
     BackendKey,
     BackendValue,
+    ChoiceKey,
     ConfigValue,
     ConnectionValue,
     Counter,
@@ -29,6 +31,8 @@ from kbpf.datapath.ebpf.shapes import (
     LocalAddrValue,
     MembershipKey,
     MembershipValue,
+    NameKey,
+    NameValue,
     Reason,
     ServiceKey,
     ServiceValue,
@@ -45,7 +49,7 @@ from kbpf.datapath.ebpf.shapes import (
     WantedValue,
 )
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 
 _INDEX: Layout[IndexKey] = Layout("u32", IndexKey, "number:I")
 
@@ -189,6 +193,21 @@ WANTED = MapSpec(
     Layout("wanted_value", WantedValue, "last_seen_s:I"),
     1024,
 )
+CHOICES = MapSpec(
+    "choices",
+    MapType.LRU_PERCPU_HASH,
+    Layout("choice_key", ChoiceKey, "service_id:I backend_id:I"),
+    _COUNTER,
+    16384,
+)
+NAMES = MapSpec(
+    "names",
+    MapType.HASH,
+    Layout("name_key", NameKey, "id:I"),
+    Layout("name_value", NameValue, f"text:{NAME_LENGTH}s"),
+    SERVICES.max_entries,
+    BPF_F_NO_PREALLOC,
+)
 
 # Any: the maps have different rows, and who walks over all of them looks at names and sizes only.
 ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
@@ -209,12 +228,18 @@ ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
     FRAGMENTS,
     SOURCE_RANGES,
     WANTED,
+    CHOICES,
+    NAMES,
 )
 
 # Rows that name services, backends and generations by number mean nothing without the others.
-NUMBERED_MAPS = frozenset(spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, AFFINITY, UDP_CONN))
+NUMBERED_MAPS = frozenset(
+    spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, AFFINITY, UDP_CONN, CHOICES, NAMES)
+)
 
 
 def specs(sizes: Mapping[str, int]) -> tuple[MapSpec[Any, Any], ...]:
     """All maps, with max_entries by map name where it is not the default."""
+    # Every service has a name.
+    sizes = {**sizes, NAMES.name: sizes.get(SERVICES.name, SERVICES.max_entries)}
     return tuple(replace(spec, max_entries=sizes.get(spec.name, spec.max_entries)) for spec in ALL_MAPS)

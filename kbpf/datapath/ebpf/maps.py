@@ -160,6 +160,7 @@ class Maps:
     fragments: BpfMap[shapes.FragmentKey, shapes.FragmentValue]
     source_ranges: BpfMap[shapes.SourceRangeKey, shapes.SourceRangeValue]
     wanted: BpfMap[shapes.WantedKey, shapes.WantedValue]
+    names: BpfMap[shapes.NameKey, shapes.NameValue]
     stats: Counters
     packet_stats: Counters
 

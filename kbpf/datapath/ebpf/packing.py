@@ -79,6 +79,7 @@ class MapType(IntEnum):
     ARRAY = 2
     PERCPU_ARRAY = 6
     LRU_HASH = 9
+    LRU_PERCPU_HASH = 10
     LPM_TRIE = 11
     SK_STORAGE = 24
 

@@ -18,6 +18,7 @@ from kbpf.datapath.ebpf.layout import (
     FRONTENDS,
     LOCAL_ADDR,
     MEMBERSHIP,
+    NAMES,
     SERVICES,
     SLOTS,
     SOURCE_RANGES,
@@ -81,12 +82,24 @@ def plan(known: Rows, wanted: Rows) -> Plan:
         Put(MEMBERSHIP, {**_leaving(known, wanted), **_joining(known, wanted)}),
         Put(SLOTS, _differing(known.slots, wanted.slots)),
         Put(SOURCE_RANGES, _differing(known.source_ranges, wanted.source_ranges)),
+        Put(NAMES, _differing(known.names, wanted.names)),
         Put(SERVICES, _differing(known.services, wanted.services)),
         Put(FRONTENDS, _differing(known.frontends, wanted.frontends)),
     ]
     steps += [
         Delete(spec, tuple(known.of(spec).keys() - wanted.of(spec).keys()))
-        for spec in (FRONTENDS, SERVICES, SLOTS, SOURCE_RANGES, MEMBERSHIP, BACKENDS, LOCAL_ADDR, AFFINITY, WANTED)
+        for spec in (
+            FRONTENDS,
+            SERVICES,
+            SLOTS,
+            SOURCE_RANGES,
+            MEMBERSHIP,
+            BACKENDS,
+            LOCAL_ADDR,
+            AFFINITY,
+            WANTED,
+            NAMES,
+        )
     ]
     return Plan(tuple(step for step in steps if len(step)))
 

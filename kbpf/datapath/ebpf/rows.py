@@ -15,6 +15,7 @@ from kbpf.datapath.ebpf.layout import (
     FRONTENDS,
     LOCAL_ADDR,
     MEMBERSHIP,
+    NAMES,
     SERVICES,
     SLOTS,
     SOURCE_RANGES,
@@ -34,6 +35,8 @@ from kbpf.datapath.ebpf.shapes import (
     LocalAddrValue,
     MembershipKey,
     MembershipValue,
+    NameKey,
+    NameValue,
     ServiceKey,
     ServiceValue,
     SlotKey,
@@ -59,6 +62,7 @@ SYNCED_MAPS: tuple[AnySpec, ...] = (
     AFFINITY,
     SOURCE_RANGES,
     WANTED,
+    NAMES,
 )
 """The maps that a sync reads or writes; the programs keep the others to themselves."""
 
@@ -77,6 +81,7 @@ class Rows:
     affinity: dict[AffinityKey, AffinityValue] = field(default_factory=dict)
     source_ranges: dict[SourceRangeKey, SourceRangeValue] = field(default_factory=dict)
     wanted: dict[WantedKey, WantedValue] = field(default_factory=dict)
+    names: dict[NameKey, NameValue] = field(default_factory=dict)
 
     def of(self, spec: AnySpec) -> AnyRows:
         rows: AnyRows = getattr(self, spec.name)

@@ -346,3 +346,29 @@ class WantedValue(NamedTuple):
 
 class Counter(NamedTuple):
     total: int
+
+
+class ChoiceKey(NamedTuple):
+    service_id: int
+    backend_id: int
+
+
+class NameKey(NamedTuple):
+    id: int
+
+
+NAME_LENGTH = 192
+"""Two names and a port name, each as long as the API lets it be, and what stands between them."""
+
+
+class NameValue(NamedTuple):
+    """What people call a service: `namespace/name:port`. The programs never read it."""
+
+    text: bytes
+
+    @classmethod
+    def of(cls, name: str) -> "NameValue":
+        return cls(name.encode()[:NAME_LENGTH].ljust(NAME_LENGTH, b"\0"))
+
+    def __str__(self) -> str:
+        return self.text.rstrip(b"\0").decode(errors="replace")

@@ -55,6 +55,7 @@ def _enumeration(numbers: type[IntEnum]) -> Words:
 
 _ADDRESS = Words(unpacked, lambda word: packed(parse_address(word)))
 _PLAIN = Words(str, int)
+_TEXT = Words(lambda raw: str(shapes.NameValue(raw)), lambda word: shapes.NameValue.of(word).text)
 _WORDS = {
     "address": _ADDRESS,
     "client": _ADDRESS,
@@ -68,6 +69,7 @@ _WORDS = {
     "external_view": _enumeration(shapes.View),
     "internal_verdict": _enumeration(shapes.Verdict),
     "external_verdict": _enumeration(shapes.Verdict),
+    "text": _TEXT,
 }
 _FLAGS = {
     layout.FRONTENDS.name: shapes.FrontendFlag,

@@ -11,6 +11,7 @@ from kbpf.datapath.ebpf.encode import (
 )
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
+    NAME_LENGTH,
     DeferReason,
     FrontendFlag,
     FrontendKey,
@@ -18,6 +19,7 @@ from kbpf.datapath.ebpf.shapes import (
     Kind,
     MembershipKey,
     MembershipValue,
+    NameValue,
     ServiceKey,
     ServiceValue,
     SlotKey,
@@ -122,6 +124,19 @@ def test_a_source_range_counts_the_bits_of_the_service_and_of_the_mapped_prefix(
 def test_backend_addresses_carry_the_protocol():
     port = resolved(endpoint_slice("web", "10.42.1.5"))
     assert backend_addresses(port, port.cluster) == [(packed(Address("10.42.1.5")), 8080, 6)]
+
+
+def test_a_service_is_named_as_the_rules_name_it_and_one_without_an_id_is_not():
+    rows = Rows()
+    Encoded((), 5, 3, name="shop/web:http").add_to(rows)
+    Encoded((), 0, name="shop/gone").add_to(rows)
+    assert {key.id: str(name) for key, name in rows.names.items()} == {5: "shop/web:http"}
+
+
+def test_the_longest_name_that_the_api_lets_pass_fits_and_comes_back():
+    longest = f"{'n' * 63}/{'s' * 63}:{'p' * 63}"
+    assert str(NameValue.of(longest)) == longest
+    assert len(NameValue.of("a/b").text) == len(NameValue.of(longest).text) == NAME_LENGTH
 
 
 def test_a_service_has_one_row_and_each_list_its_slots_and_members():

@@ -36,6 +36,7 @@ def test_a_new_service_is_complete_before_its_frontend_leads_to_it():
         f"put membership service_id=1 backend_id=2 view=CLUSTER -> first_generation=1 {FOR_EVER}\n"
         "put slots service_id=1 generation=1 view=CLUSTER position=0 -> backend_id=1\n"
         "put slots service_id=1 generation=1 view=CLUSTER position=1 -> backend_id=2\n"
+        "put names id=1 -> text=shop/web\n"
         "put services id=1 -> generation=1 n_cluster=2 n_local=0 affinity_timeout_s=10800\n"
         f"put {FRONTEND} -> {SERVED}\n"
     )
@@ -67,6 +68,7 @@ def test_a_removed_service_leaves_from_the_frontend_inwards():
         "delete membership service_id=1 backend_id=2 view=CLUSTER\n"
         "delete backends id=1\n"
         "delete backends id=2\n"
+        "delete names id=1\n"
     )
 
 
