@@ -3,11 +3,10 @@
 Shared by `server`, `render`, `probe` and `cleanup`; nothing else names an implementation of Datapath.
 """
 
+import logging
 from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import NamedTuple, Protocol
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend
@@ -37,7 +36,7 @@ from kbpf.node_advice import iptables_advice
 from kbpf.node_settings import iptables_settings, local_flags, node_settings, own_addresses
 from kbpf.runner import RunnerIntervals
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class Background(Protocol):

@@ -4,10 +4,9 @@ Sources put events into its queue; it feeds them to the proxier, and syncs when 
 log line and a retry; nothing but `stop` and the end of its source ends the loop.
 """
 
+import logging
 import queue
 from collections.abc import Callable
-
-import structlog
 
 from kbpf.datapath.interface import SyncReport
 from kbpf.errors import KbpfError, RulesLocked
@@ -18,7 +17,7 @@ from kbpf.proxier import Proxier
 from kbpf.publisher import Publisher
 from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class ControlLoop:

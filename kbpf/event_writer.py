@@ -5,14 +5,13 @@ for each. What cannot be written is tried again for some minutes and then given 
 is said again becomes a number in the Event that is there already.
 """
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.errors import ApiFailure
@@ -21,7 +20,7 @@ from kbpf.observe.notices import Notice
 from kbpf.source.api.backoff import delay_s
 from kbpf.source.api.news import News
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 ROOM = 200
 ATTEMPTS = 12

@@ -3,9 +3,8 @@
 Made by `server`, which starts and stops what it is given.
 """
 
+import logging
 from typing import NamedTuple
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.composition import Background
@@ -15,7 +14,7 @@ from kbpf.observe.events import Events, LogEvents
 from kbpf.source.interface import Source
 from kbpf.source.watch import ManifestSource
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class Feed(NamedTuple):

@@ -3,7 +3,7 @@
 Called by `server`, which starts and stops what it is given; `publisher` feeds it.
 """
 
-import structlog
+import logging
 
 from kbpf.clock import Clock
 from kbpf.config import Config, ListenAddress
@@ -29,7 +29,7 @@ from kbpf.observe.pages import MetricsPages, Process
 from kbpf.observe.service_health import Hosts, ServiceHealthPorts
 from kbpf.publisher import Publisher
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class Observation:

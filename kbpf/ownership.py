@@ -4,15 +4,14 @@ Two proxies with one set of chain names undo each other's rules at every sync, s
 kube-proxy that runs. What is merely left over is taken over or reported.
 """
 
+import logging
 from collections.abc import Callable, Iterable
-
-import structlog
 
 from kbpf.config import Config
 from kbpf.errors import NodeOwnedElsewhere
 from kbpf.host.other_proxies import Sighting, leftovers, running_proxies
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 KUBE_PROXY_METRICS = ("127.0.0.1", 10249)
 

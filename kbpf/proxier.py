@@ -9,11 +9,10 @@
 server.py owns the thread that calls it and decides with the runner when to. Nothing here waits.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
-
-import structlog
 
 from kbpf.datapath.interface import Datapath, SyncReport
 from kbpf.host.udp_cleanup import CleanedFlows, UdpCleanup
@@ -27,7 +26,7 @@ from kbpf.policy.resolve import resolve
 from kbpf.tracking.trackers import ChangeCounts, Trackers
 from kbpf.tracking.trigger_times import TriggerTime
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 REQUIRED_KINDS = frozenset(Kind)
 

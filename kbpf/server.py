@@ -5,13 +5,12 @@ datapaths are put together is told in composition.py, how the source is in feed.
 """
 
 import gc
+import logging
 import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from types import FrameType
-
-import structlog
 
 from kbpf.clock import Clock, SystemClock
 from kbpf.composition import Background, choose_datapath, intervals, make_datapath, packet_path_services
@@ -33,7 +32,7 @@ from kbpf.proxier import Proxier, Status
 from kbpf.runner import BoundedFrequencyRunner
 from kbpf.tracking.trackers import Trackers
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 GARBAGE_THRESHOLDS = 100_000, 50, 100
 """The objects of a cluster live long and in no circles: with Python's own thresholds, looking for circles among them is

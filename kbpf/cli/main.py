@@ -4,11 +4,11 @@ Parsing, printing and exit codes live here; what a command does lives in server.
 as one line on standard error, never as a traceback.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import click
-import structlog
 import yaml
 
 from kbpf import __version__
@@ -22,7 +22,7 @@ from kbpf.errors import KbpfError, UsageError
 from kbpf.observe.log import configure_logging
 from kbpf.server import prepare_node, serve
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 @click.pass_context

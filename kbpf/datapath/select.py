@@ -3,17 +3,16 @@
 server.py composes them: iptables alone is a ReplacingDatapath, eBPF is a FallingBackDatapath onto one.
 """
 
+import logging
 from collections.abc import Set
 from dataclasses import replace
-
-import structlog
 
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.errors import DatapathError, DatapathUnavailable, LoadFailed, MapError
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ServiceTable
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 MAX_FAILURES = 3
 """Syncs that may fail in a row before eBPF counts as broken on this node."""

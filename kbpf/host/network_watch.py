@@ -4,17 +4,16 @@ The kernel's messages are only the occasion to look: a pod that starts causes se
 `server` runs it beside the control loop.
 """
 
+import logging
 import os
 import select
 import socket
 import threading
 from collections.abc import Callable, Hashable
 
-import structlog
-
 from kbpf.errors import HostError
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 GROUPS = 0x1 | 0x10 | 0x100 | 0x40 | 0x400
 """RTMGRP_: links, addresses and routes of both families."""

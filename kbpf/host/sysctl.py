@@ -4,18 +4,17 @@
 it; whoever makes the iptables datapath asks here for `is_liberal` and `allow_localnet`.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from kbpf.config import ConntrackSettings
 from kbpf.errors import HostError
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 LARGEST_CONNTRACK_MAX = 1 << 20
 """What is computed from the number of cores never asks for more, whatever the machine (kube-proxy 1.36)."""

@@ -5,10 +5,9 @@ before: a flow forgotten early would be tracked anew under the old rules. A fail
 by the clean-up of the next sync.
 """
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.errors import HostError
@@ -19,7 +18,7 @@ from kbpf.model.names import ServiceName
 from kbpf.model.table import ServiceTable
 from kbpf.policy.resolve import Cluster
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,15 @@ An address that cannot be bound is reported once and tried again, and never stop
 than its health port; unless the operator wants it so (`bindAddressHardFail`).
 """
 
+import logging
 import threading
 from collections.abc import Callable
-
-import structlog
 
 from kbpf.config import ListenAddress
 from kbpf.errors import HostError
 from kbpf.observe.http import Answer, HttpThread
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
 """kube-proxy's own interval."""

@@ -4,15 +4,14 @@ Whoever has something to say makes a Notice (`notices`) and emits it; what carri
 as well. Without an API server they end in the log.
 """
 
+import logging
 import threading
 from typing import NamedTuple, Protocol
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.observe.notices import Notice, Subject
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 BURST = 10
 """Notices on one object in a row; then one each PER_S."""

@@ -6,6 +6,7 @@ one, so nobody who is slow, or opens many, holds up the control thread or costs 
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import threading
@@ -15,12 +16,10 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
 
-import structlog
-
 from kbpf import __version__
 from kbpf.config import ListenAddress
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 IDLE_S = 10.0
 MAX_HEAD = 8192

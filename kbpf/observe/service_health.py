@@ -4,13 +4,13 @@ Load balancers of Services with the policy Local send traffic to nodes that answ
 a sync, never before: no node calls itself ready before its rules are.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
 from kbpf.config import ListenAddress
 from kbpf.model.address import Address, Family
@@ -19,7 +19,7 @@ from kbpf.model.table import ServiceTable
 from kbpf.observe.health import HealthTracker
 from kbpf.observe.http import HttpThread, Listener, Response
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class PortKey(NamedTuple):

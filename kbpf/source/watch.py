@@ -4,12 +4,12 @@ inotify wakes it through watchfiles. What inotify cannot see (a path whose direc
 system, a link swapped further up) is found by looking once a second, which costs one stat a file.
 """
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from kbpf.clock import Clock
@@ -23,7 +23,7 @@ LOOK_EVERY_S = 1.0
 LOOK_AGAIN_S = 0.1
 """The end of a writer is no event of watchfiles."""
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class ManifestSource:

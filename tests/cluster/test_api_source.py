@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.clock import SystemClock
 from kbpf.model.events import Kind
@@ -16,6 +15,7 @@ from tests.cluster.api import Api, Refused, Tree
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay
 from tests.cluster.objects import endpoint_slice, node, service, service_key, slice_key
+from tests.logs import capture_logs
 from tests.mirror import Held, Mirror, eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 from click.testing import CliRunner
 
 from kbpf.cli.main import cli, run
@@ -16,6 +15,7 @@ from kbpf.configuration.loading import load
 from kbpf.configuration.reading import read_configuration
 from kbpf.datapath.ebpf.layout import ALL_MAPS, NAMES, NUMBERED_MAPS
 from kbpf.model.address import Family
+from kbpf.observe.log import ROOT
 from tests.builders import endpoint_slice, port, service, slice_port
 from tests.manifests import write_manifests
 
@@ -39,7 +39,7 @@ endpoints: [{addresses: [10.42.1.5]}]
 def logging_of_its_own() -> Iterator[None]:
     """A command configures the log for its process, on a standard error that is closed after the test."""
     yield
-    structlog.reset_defaults()
+    ROOT.handlers = []
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The control loop: many events become one sync, failures are retried, a stop is obeyed. Nothing sleeps."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.clock import FakeClock
 from kbpf.control import ControlLoop
@@ -18,6 +17,7 @@ from kbpf.publisher import Publisher
 from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
 from kbpf.tracking.trackers import Trackers
 from tests.builders import NODE_NAME, changed, endpoint_slice, service
+from tests.logs import capture_logs
 from tests.recording import RecordingDatapath
 
 SYNC_PERIOD_S = 30

@@ -5,13 +5,13 @@ import threading
 from collections.abc import Iterable
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.clock import FakeClock
 from kbpf.errors import ApiFailure
 from kbpf.event_writer import ATTEMPTS, MAX_REMEMBERED, ROOM, EventWriter
 from kbpf.observe import notices
 from kbpf.observe.notices import Notice, Subject
+from tests.logs import capture_logs
 from tests.mirror import eventually
 
 AWAY = ApiFailure("https://api: Connection refused")

@@ -1,12 +1,12 @@
 """kbpf does not start beside a kube-proxy that runs, unless it must; what is left over is said."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.config import Config, ListenAddress
 from kbpf.errors import NodeOwnedElsewhere
 from kbpf.host.other_proxies import Sighting
 from kbpf.ownership import claim_node
+from tests.logs import capture_logs
 
 SEEN = [Sighting("kube-proxy", "127.0.0.1:10249/proxyMode answers iptables"), Sighting("kube-proxy", "process 10")]
 

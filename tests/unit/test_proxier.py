@@ -1,7 +1,6 @@
 """The straight line: what a sync consumes, what it resolves anew, and what a failed one leaves pending."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.clock import FakeClock
 from kbpf.errors import MapError
@@ -24,6 +23,7 @@ from tests.builders import (
     slice_port,
 )
 from tests.conntrack_entries import TrackedFlow, entry_of
+from tests.logs import capture_logs
 from tests.recording import RecordingDatapath
 
 WEB, DNS = service_name("web"), service_name("dns")

@@ -5,19 +5,18 @@ is alive, and with the time-outs that kube-proxy sets for connection tracking. `
 nothing with the control thread but the maps.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.shapes import FlowDirection, FlowKey, FlowSeen, FlowValue, Reason
 from kbpf.errors import MapError
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 TCP = 6
 LISTEN_S = 0.25
@@ -129,7 +128,7 @@ class FlowCollector:
                 if maps is not None:
                     self._watch(maps)
             except MapError as error:
-                log.debug("the maps are not there", reason=str(error))
+                log.debug(f"the maps are not there: {error}")
             self._stopping.wait(LISTEN_S)
 
     def _watch(self, maps: Maps) -> None:

@@ -5,12 +5,11 @@ takes over maps one by one, and programs count only once their folder has its fi
 before `links` attaches it.
 """
 
+import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from kbpf.datapath.ebpf import libbpf, maps
 from kbpf.datapath.ebpf.child import Reply, ask
@@ -21,7 +20,7 @@ from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.source import Build, bpf_folder
 from kbpf.errors import LoadFailed
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 # BCC belongs to the distribution's Python; the daemon's may be another.
 INTERPRETERS: tuple[str, ...] = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3")))
@@ -58,7 +57,7 @@ def ensure_loaded(pins: Pins, build: Build, interpreters: tuple[str, ...] = INTE
     if not is_loaded(pins, build):
         raise LoadFailed(f"{folder} does not hold what was loaded into it: is another kbpf using {pins.root}?")
     pins.remove_programs_except(build.hash)
-    log.info("loaded the programs", bcc=bcc.version, interpreter=bcc.interpreter, build=build.hash)
+    log.info(f"loaded the programs, build {build.hash}, with BCC {bcc.version} of {bcc.interpreter}")
     return Loaded(folder, is_new=True)
 
 
@@ -86,7 +85,7 @@ def _load(build: Build, folder: Path, interpreters: tuple[str, ...]) -> Bcc:
     }
     bcc, reply = _first_with_bcc(question, interpreters)
     if "error" in reply.answer:
-        log.debug("the loader's own words", stderr=reply.stderr)
+        log.debug(f"the loader's own words: {reply.stderr}")
         raise LoadFailed(f"the programs could not be loaded: {essence(reply)}")
     return bcc
 

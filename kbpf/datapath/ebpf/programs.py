@@ -4,12 +4,11 @@
 Several instances run side by side on a machine when each has roots of its own.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-
-import structlog
 
 from kbpf.datapath.ebpf import links, loader, probe, selftest, source, uplinks
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
@@ -23,7 +22,7 @@ from kbpf.datapath.interface import Answer, Support
 from kbpf.errors import LoadFailed, MapError
 from kbpf.model.device import Device
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 _MAPS = frozenset(spec.name for spec in ALL_MAPS)
 _HOOKS = frozenset(hook.name for hook in HOOKS)
@@ -106,7 +105,7 @@ class PinnedPrograms:
         self._test()
         with _failing_as_load():
             done = links.attach(self._pins, self._loaded, self._cgroup)
-            log.info("attached the programs", cgroup=str(self._cgroup), created=done.created, updated=done.updated)
+            log.info(f"attached the programs to {self._cgroup}: {done.created} links created, {done.updated} updated")
             self._name_neighbours()
         return done.changed
 
@@ -118,7 +117,7 @@ class PinnedPrograms:
             what = f"packet programs cannot be attached: {error.strerror or error}"
             raise MapError(f"{what}; frontends for clients elsewhere are iptables' from now on") from error
         if changed:
-            log.info("attached the packet programs", devices=[device.name for device in self._uplinks])
+            log.info(f"attached the packet programs to {', '.join(device.name for device in self._uplinks)}")
         return changed
 
     def remove(self) -> None:

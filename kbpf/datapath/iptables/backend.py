@@ -4,10 +4,9 @@ Called by the proxier through `kbpf.datapath.interface`. A family that fails is 
 written all the same.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.datapath.interface import Answer, FamilyReport, Feature, Support, SyncReport
@@ -24,7 +23,7 @@ from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ServiceTable
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class IptablesDatapath:

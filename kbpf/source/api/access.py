@@ -5,12 +5,11 @@ TLS. Everything is read anew from time to time and after each 401, because token
 while the process runs.
 """
 
+import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.errors import ApiFailure, KbpfError, UsageError
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
     from urllib3 import PoolManager
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 READ_AGAIN_AFTER_S = 60.0
 CONNECTIONS = 4

@@ -1,9 +1,8 @@
 """The thread body of one resource: asks the API server what the reflector wants to know, hands on what comes of it."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
-
-import structlog
 
 from kbpf.errors import ApiFailure
 from kbpf.model.events import Event
@@ -14,7 +13,7 @@ from kbpf.source.api.transport import Answer, Transport
 
 Wait = Callable[[threading.Event, float], bool]
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class Follower:

@@ -5,12 +5,11 @@
 The thread of the own Node first waits for what the start depends on, see own_node.py.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from random import Random
 from urllib.parse import urlsplit
-
-import structlog
 
 from kbpf.clock import Clock
 from kbpf.errors import ApiFailure, RestartNeeded
@@ -28,7 +27,7 @@ from kbpf.source.api.resource import ENDPOINT_SLICES, SERVICES, own_node
 from kbpf.source.api.transport import Transport
 from kbpf.source.interface import Emit
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 JOIN_WITHIN_S = 1.0
 

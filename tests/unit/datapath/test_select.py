@@ -1,12 +1,12 @@
 """Which datapath runs, and the change to the other one: make before break."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferred
 from kbpf.errors import DatapathError, DatapathUnavailable, LoadFailed, MapError
 from tests.builders import endpoint_slice, service, table_of
+from tests.logs import capture_logs
 from tests.recording import RecordingDatapath
 
 YES, NO, UNKNOWN = Support(Answer.YES), Support(Answer.NO, "bpffs: not mounted"), Support(Answer.UNKNOWN, "EPERM")

@@ -1,12 +1,12 @@
 """Which kernel settings are written, and what happens where they cannot be."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.config import ConntrackSettings
 from kbpf.errors import HostError
 from kbpf.host.fake import FakeSysctls
 from kbpf.host.sysctl import ConntrackTuning, Sysctl, allow_localnet, is_liberal, plan
+from tests.logs import capture_logs
 
 OBSERVED = {
     Sysctl.CONNTRACK_MAX: 65536,

@@ -1,7 +1,6 @@
 """When the table of tracked flows is read, and what a failure costs."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.clock import FakeClock
 from kbpf.errors import HostError
@@ -11,6 +10,7 @@ from kbpf.model.address import Family
 from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, port, service, service_name, slice_port, table_of, trackers_of
 from tests.conntrack_entries import TrackedFlow, entry_of
+from tests.logs import capture_logs
 
 DNS, WEB = service_name("dns"), service_name("web")
 OBJECTS = (

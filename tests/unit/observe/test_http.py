@@ -9,12 +9,12 @@ from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.config import ListenAddress
 from kbpf.errors import HostError
 from kbpf.observe.address_server import AddressServer
 from kbpf.observe.http import MAX_CONNECTIONS, TEXT, HttpThread, Listener, Response
+from tests.logs import capture_logs
 
 PATIENCE_S = 5
 LOOPBACK = ListenAddress("127.0.0.1", 0)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from kbpf.model.events import Event, Kind, ServiceChanged, Synced
 from kbpf.source.watch import LOOK_EVERY_S, ManifestSource, watched_directories
+from tests.logs import capture_logs
 
 DEADLINE_S = 20.0
 
@@ -193,7 +193,7 @@ def test_a_slow_writer_takes_nothing_away(tmp_path: Path, start: Start):
 
 def test_problems_are_logged_in_one_line_each(tmp_path: Path, start: Start):
     (tmp_path / "a.yaml").write_text("kind: [\n" + service("a") + "---\nkind: Pod\napiVersion: v1\n")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         deliveries = start(tmp_path)
         assert deliveries.next_words() == "a 10.96.0.10"
         deliveries.expect_synced()
@@ -208,7 +208,7 @@ def test_without_inotify_the_source_looks_every_second(tmp_path: Path, start: St
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kbpf.source.watch.RustNotify", refuse)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         deliveries = start(tmp_path)
         deliveries.expect_synced()
         (tmp_path / "a.yaml").write_text(service("a"))

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-import structlog
 
 from kbpf.clock import FakeClock
 from kbpf.errors import ApiFailure, UsageError
 from kbpf.source.api.access import READ_AGAIN_AFTER_S, Access
+from tests.logs import capture_logs
 
 URL = "https://10.0.0.1:6443"
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_being_rewritten_leaves_what_was_read_before_in_use(tmp_p
     used = reader.read()
     path.write_text("{")
     clock.advance(READ_AGAIN_AFTER_S)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         assert reader.session() is used
         assert reader.session() is used
     assert len(logs) == 1

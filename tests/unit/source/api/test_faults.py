@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from kbpf.clock import SystemClock
 from kbpf.model.events import Kind
@@ -16,6 +15,7 @@ from kbpf.source.api.http import HttpTransport
 from kbpf.source.api.source import ApiSource
 from tests.api_answers import node_tree, slice_tree, tree
 from tests.faulty_api_server import FaultyApiServer
+from tests.logs import capture_logs
 from tests.mirror import Held, Mirror, eventually
 from tests.unit.source.api.test_access import kubeconfig
 

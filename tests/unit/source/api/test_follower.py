@@ -2,8 +2,6 @@
 
 from random import Random
 
-from structlog.testing import capture_logs
-
 from kbpf.clock import FakeClock
 from kbpf.errors import ApiFailure
 from kbpf.model.events import Event, Kind, ServiceChanged, Synced
@@ -12,6 +10,7 @@ from kbpf.source.api.reflector import Reflector
 from kbpf.source.api.request import LIST_SILENCE_S
 from kbpf.source.api.resource import SERVICES
 from tests.api_answers import bookmark, line_of, page_of, tree
+from tests.logs import capture_logs
 from tests.scripted_transport import ScriptedTransport, waiting_by
 
 
