@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from kbpf.clock import Clock
-from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend
+from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend, TcAttachment
 from kbpf.datapath.ebpf import factory
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.collector import FlowCollector, FlowTimeouts
 from kbpf.datapath.ebpf.shapes import LocalFlag
+from kbpf.datapath.ebpf.uplinks import Way
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.datapath.iptables.backend import IptablesDatapath
 from kbpf.datapath.iptables.commands import Flavour
@@ -23,6 +24,7 @@ from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferr
 from kbpf.errors import DatapathUnavailable
 from kbpf.host.accounting import create_counters
 from kbpf.host.addresses import local_addresses
+from kbpf.host.clsact import ClsactFilters
 from kbpf.host.conntrack import has_translated_flows
 from kbpf.host.devices import first_addresses, uplinks
 from kbpf.host.network_watch import NetworkWatch
@@ -54,6 +56,7 @@ EBPF_BURST = 50
 LONGEST_REST_S = 3600.0
 """kube-proxy's; what others do to the rules is looked for each sync period, whatever the runner does."""
 SYSCTLS = KernelSysctls()
+WAYS = {TcAttachment.AUTO: tuple(Way), TcAttachment.TCX: (Way.TCX,), TcAttachment.CLSACT: (Way.CLSACT,)}
 FLAVOURS = {IptablesBackend.AUTO: None, IptablesBackend.NFT: Flavour.NFT, IptablesBackend.LEGACY: Flavour.LEGACY}
 
 
@@ -103,7 +106,9 @@ def make_ebpf(config: Config, own: Node | None, clock: Clock) -> EbpfDatapath:
         config.bpffs_root,
         config.cgroup_root,
         NodeAddresses(config, own),
+        ClsactFilters(),
         uplinks=lambda: find_uplinks(config, own),
+        ways=WAYS[config.tc_attachment],
         node=node_settings(config, own),
         masquerade_all=config.masquerade_all,
         sizes=config.bpf_entries,

@@ -29,6 +29,12 @@ class Fallback(Enum):
     NONE = "none"
 
 
+class TcAttachment(Enum):
+    AUTO = "auto"
+    TCX = "tcx"
+    CLSACT = "clsact"
+
+
 class IptablesBackend(Enum):
     AUTO = "auto"
     NFT = "nft"
@@ -83,6 +89,7 @@ class Config:
     """Shell patterns of devices on which packets from elsewhere are served, beside those that are found."""
     pod_devices: tuple[str, ...] = ()
     """The same for devices of pods that have no socket on this kernel, such as virtual machines."""
+    tc_attachment: TcAttachment = TcAttachment.AUTO
     bpf_entries: Mapping[str, int] = field(default_factory=dict)
     """max_entries by map name, where it is not the default."""
     sync_period_s: float = 30.0

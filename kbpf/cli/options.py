@@ -27,6 +27,7 @@ RUNNING = (
     *TRAFFIC,
     own_settings.DEVICES,
     own_settings.POD_DEVICES,
+    own_settings.TC_ATTACHMENT,
     *kubeproxy_settings.PROCESS,
     *own_settings.MAP_ENTRIES,
     *kubeproxy_settings.UNUSED,

@@ -2,7 +2,7 @@
 
 from kbpf.cli.kinds import MapEntries, choice
 from kbpf.cli.setting import Setting
-from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend
+from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend, TcAttachment
 from kbpf.datapath.ebpf.layout import ALL_MAPS, CONNECTIONS, FLOWS, LOCAL_ADDR, NAMES, NUMBERED_MAPS, SOURCE_RANGES
 
 SIZED_MAPS = tuple(
@@ -63,6 +63,12 @@ POD_DEVICES = Setting(
     "Devices of pods without sockets on this kernel, such as virtual machines (shell patterns).",
     metavar="NAMES",
     is_list=True,
+)
+TC_ATTACHMENT = Setting(
+    "--tc-attachment",
+    ("kbpf.tcAttachment",),
+    "How packet programs get onto devices; auto: as TCX links where the kernel has them, as clsact filters otherwise.",
+    choice(TcAttachment),
 )
 IPTABLES_BACKEND = Setting(
     "--iptables-backend",

@@ -105,6 +105,7 @@ class Kbpf(Section, frozen=True):
     node_ip: str = msgspec.field(default="", name="nodeIP")
     devices: tuple[str, ...] = ()
     pod_devices: tuple[str, ...] = ()
+    tc_attachment: str = "auto"
     iptables_backend: str = "auto"
     map_entries: dict[str, int] = {}
     """Room by the name of the map, where it is not the default."""

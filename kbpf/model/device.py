@@ -1,6 +1,8 @@
-"""A network device of this node, as far as a packet path asks."""
+"""Network devices of this node, and programs on them, as far as a packet path asks."""
 
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,3 +11,20 @@ class Device:
     name: str
     has_ethernet_header: bool = True
     """Tunnels and WireGuard carry IP packets without one."""
+
+
+class Side(Enum):
+    """Where on a device a program sees packets."""
+
+    INGRESS = "ingress"
+    EGRESS = "egress"
+
+
+class PacketFilter(NamedTuple):
+    """A BPF program in the traffic control layer of a device."""
+
+    device: int
+    """Its index."""
+    side: Side
+    program_id: int
+    owner: str

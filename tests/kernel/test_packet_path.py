@@ -54,7 +54,16 @@ def manifests(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(world: World, manifests: Path) -> Start:
+def attachment() -> str:
+    """How packet programs get onto devices. Tests where the way could matter take both."""
+    return os.environ.get("KBPF_TEST_TC_ATTACHMENT", "auto")
+
+
+either_attachment = pytest.mark.parametrize("attachment", ["tcx", "clsact"])
+
+
+@pytest.fixture
+def start(world: World, manifests: Path, attachment: str) -> Start:
     """kbpf with these objects, and the pods that answer."""
     for addresses in ((HERE, HERE6), (AWAY, AWAY6)):
         world.pod(*addresses)
@@ -64,7 +73,8 @@ def start(world: World, manifests: Path) -> Start:
     def start(*objects: Service | EndpointSlice, options: tuple[str, ...] = ()) -> Proxy:
         write_manifests(manifests, *(objects or web()))
         world.serve(*named)
-        return world.proxy(manifests, "--datapath=ebpf", "--fallback=none", *options)
+        ways = ("--datapath=ebpf", "--fallback=none", f"--tc-attachment={attachment}")
+        return world.proxy(manifests, *ways, *options)
 
     return start
 
@@ -97,6 +107,7 @@ def expected(frontend: str, pods: tuple[str, ...]) -> set[str]:
     return {f"[{pod}]:{number}" if ":" in pod else f"{pod}:{number}" for pod in pods}
 
 
+@either_attachment
 def test_every_external_frontend_is_served_without_a_rule_for_it(world: World, start: Start) -> None:
     proxy = start()
     for frontends in FRONTENDS.values():
@@ -161,8 +172,9 @@ def test_a_forward_chain_that_drops_by_default_lets_service_traffic_pass(world: 
     assert backends(world.send("outside", f"{VIP}:80", count=40)) == expected("", (HERE, AWAY))
 
 
+@either_attachment
 @pytest.mark.parametrize("policy", POLICIES)
-def test_connections_outlive_a_kill_and_new_programs(world: World, start: Start, policy: str) -> None:
+def test_connections_outlive_a_kill_and_new_programs(world: World, start: Start, policy: str, attachment: str) -> None:
     proxy = start(*web(policy))
     sessions = world.sessions("outside", f"{VIP}:80", count=10)
     stream = world.stream("outside", f"{NODE}:30080")
@@ -172,7 +184,8 @@ def test_connections_outlive_a_kill_and_new_programs(world: World, start: Start,
     stream.wait_for(50)
     assert [answer.backend for answer in sessions.ping()] == before
     # Another size of a map that knows nothing of flows: other programs.
-    replaced = world.proxy(proxy.manifests, "--datapath=ebpf", "--fallback=none", "--bpf-local-addr-entries=2048")
+    options = ("--datapath=ebpf", "--fallback=none", f"--tc-attachment={attachment}", "--bpf-local-addr-entries=2048")
+    replaced = world.proxy(proxy.manifests, *options)
     report = stream.wait_for(50)
     assert "loaded the programs" in replaced.log.read_text()
     assert (report.failed, report.failures) == (0, [])
@@ -290,6 +303,47 @@ def test_other_programs_on_the_device_run_before_and_after(world: World, start: 
         assert backends(world.send("outside", f"{VIP}:80", count=40)) == expected("", (HERE, AWAY))
 
 
+@either_attachment
+def test_filters_of_others_run_before_and_after_ours_and_stay(world: World, start: Start, attachment: str) -> None:
+    next_program, drop = "1,6 0 0 4294967295", "1,6 0 0 2"
+
+    def tc(command: str, *code: str) -> None:
+        inside(world, "tc", *command.split(), *code)
+
+    def filters() -> str:
+        return "".join(inside(world, "tc", "filter", "show", "dev", "eth0", side) for side in ("ingress", "egress"))
+
+    tc("qdisc add dev eth0 clsact")
+    for side in ("ingress", "egress"):
+        for priority in (1, 60000):
+            tc(f"filter add dev eth0 {side} prio {priority} handle 1 bpf direct-action bytecode", next_program)
+    before = filters()
+    proxy = start()
+    assert backends(world.send("outside", f"{VIP}:80", count=40)) == expected("", (HERE, AWAY))
+    for side in ("ingress", "egress"):
+        for priority in (2, 60001):
+            tc(f"filter add dev eth0 {side} prio {priority} handle 1 bpf direct-action bytecode", drop)
+            assert backends(world.send("outside", f"{VIP}:80", timeout_s=0.3)) == {None}
+            tc(f"filter del dev eth0 {side} prio {priority}")
+    assert backends(world.send("outside", f"{VIP}:80", count=40)) == expected("", (HERE, AWAY))
+    proxy.terminate()
+    proxy.cleanup()
+    assert filters() == before
+
+
+def test_a_change_of_the_attachment_interrupts_nothing(world: World, manifests: Path, start: Start) -> None:
+    proxy = start(options=("--tc-attachment=clsact",))
+    stream = world.stream("outside", f"{NODE}:30080")
+    stream.wait_for(20)
+    for attachment in ("tcx", "clsact"):
+        proxy.terminate()
+        proxy = world.proxy(manifests, "--datapath=ebpf", "--fallback=none", f"--tc-attachment={attachment}")
+        report = stream.wait_for(50)
+        assert (report.failed, report.failures) == (0, [])
+        assert ("kbpf" in inside(world, "tc", "filter", "show", "dev", "eth0", "ingress")) == (attachment == "clsact")
+
+
+@either_attachment
 def test_a_device_that_becomes_an_uplink_is_served(world: World, start: Start) -> None:
     proxy = start()
     world.node.namespace.ip(

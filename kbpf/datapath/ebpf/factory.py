@@ -10,12 +10,14 @@ from kbpf.clock import Clock, SystemClock
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.defer import DeferSettings
+from kbpf.datapath.ebpf.filters import FilteredUplinks, Filters
 from kbpf.datapath.ebpf.layout import STATS
 from kbpf.datapath.ebpf.maps import Counters, Maps
 from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.pins import Pins
-from kbpf.datapath.ebpf.programs import PinnedPrograms
+from kbpf.datapath.ebpf.programs import PacketPath, PinnedPrograms
 from kbpf.datapath.ebpf.shapes import LocalFlag
+from kbpf.datapath.ebpf.uplinks import PreferredUplinks, TcxLinks, Way
 from kbpf.errors import MapError
 from kbpf.model.address import Address
 from kbpf.model.device import Device
@@ -27,8 +29,10 @@ def create(
     bpffs_root: Path,
     cgroup_root: Path | None,
     local_addresses: Callable[[], Mapping[Address, LocalFlag]],
+    filters: Filters,
     *,
     uplinks: Callable[[], Sequence[Device]] = tuple,
+    ways: Sequence[Way] = tuple(Way),
     node: NodeSettings | None = None,
     masquerade_all: bool = False,
     sizes: Mapping[str, int] | None = None,
@@ -36,18 +40,12 @@ def create(
 ) -> EbpfDatapath:
     """The datapath of the node whose network namespace this process is in.
 
-    No `cgroup_root`: the host's cgroup2 mount. No `uplinks`: packets from elsewhere are left alone. `sizes` gives
-    max_entries by map name where it is not the default.
+    No `cgroup_root`: the host's cgroup2 mount. No `uplinks`: packets from elsewhere are left alone. `ways` to put
+    programs on them may be tried. `sizes` gives max_entries by map name where it is not the default.
     """
     has_set_retval = probe.has_set_retval()
-    programs = PinnedPrograms(
-        bpffs_root,
-        cgroup_root,
-        uplinks,
-        has_set_retval=has_set_retval,
-        has_packet_path=probe.has_packet_path(),
-        sizes=sizes,
-    )
+    packet_path = _packet_path(Pins(bpffs_root), filters, uplinks, ways)
+    programs = PinnedPrograms(bpffs_root, cgroup_root, packet_path, has_set_retval=has_set_retval, sizes=sizes)
     return EbpfDatapath(
         programs,
         DeferSettings(masquerade_all=masquerade_all, can_reject=has_set_retval),
@@ -55,6 +53,16 @@ def create(
         replace(node or NodeSettings(), netns_cookie=netns_cookie()),
         clock or SystemClock(),
     )
+
+
+def _packet_path(
+    pins: Pins, filters: Filters, devices: Callable[[], Sequence[Device]], ways: Sequence[Way]
+) -> PacketPath:
+    found = probe.packet_path(filters, ways)
+    way = probe.way_onto_devices(found)
+    links, filtered = TcxLinks(pins), FilteredUplinks(filters, pins.root)
+    uplinks = PreferredUplinks(filtered, links) if way is Way.CLSACT else PreferredUplinks(links, filtered)
+    return PacketPath(devices, uplinks, way is not None, found)
 
 
 def hook_results(bpffs_root: Path) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The programs of `bpf/sock.c` and `bpf/tc.c`: their names there, and the kernel's numbers for them.
 
-`loader` loads each, `links` attaches the cgroup hooks and `devices` the packet programs, `probe` asks the kernel for
-them.
+`loader` loads each, `links` attaches the cgroup hooks, `uplinks` and `filters` the packet programs, `probe` asks the
+kernel for them.
 """
 
 from typing import NamedTuple

@@ -6,7 +6,7 @@ daemon itself can still bring about, such as mounting a bpffs, counts as there. 
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,15 +21,19 @@ from kbpf.datapath.ebpf.filesystem import (
     nearest_existing,
     scratch_cgroup,
 )
+from kbpf.datapath.ebpf.filters import Filters
 from kbpf.datapath.ebpf.hooks import HOOKS, PROGRAM_SCHED_CLS, TCX_INGRESS, Hook
 from kbpf.datapath.ebpf.links import closing, open_cgroup
 from kbpf.datapath.ebpf.packing import MapType
+from kbpf.datapath.ebpf.uplinks import Way
 from kbpf.datapath.interface import Answer, Feature, Support
 from kbpf.errors import LoadFailed
+from kbpf.model.device import Side
 
 SET_RETVAL = "bpf_set_retval"
-PACKET_PATH = ("packet programs", "tcx links")
-OPTIONAL = frozenset({SET_RETVAL, *PACKET_PATH})
+PACKET_PROGRAMS = "packet programs"
+WAYS = {Way.TCX: "tcx links", Way.CLSACT: "clsact filters"}
+OPTIONAL = frozenset({SET_RETVAL, PACKET_PROGRAMS, *WAYS.values()})
 """Without these the datapath runs, and leaves what needs them to iptables."""
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}
@@ -48,14 +52,14 @@ Trial = Callable[[], str | None]
 """None: it works. Words: it does not, because. OSError: the kernel's own word for no."""
 
 
-def probe(cgroup_root: Path | None, bpffs_root: Path) -> Support:
-    """Can the datapath run with these roots? None: the host's cgroup2 mount."""
+def probe(cgroup_root: Path | None, bpffs_root: Path, packet_path: Sequence[Feature] = ()) -> Support:
+    """Can the datapath run with these roots? None: the host's cgroup2 mount. `packet_path` as found before."""
     basic = (probe_capabilities(), probe_libbpf())
     host = (probe_cgroup(cgroup_root), probe_bpffs(bpffs_root), probe_bcc())
     lacking = next((feature for feature in basic if feature.answer is not Answer.YES), None)
     kernel = (not_tried(name, lacking) if lacking else tried(name, trial) for name, trial in _TRIALS.items())
     link = not_tried("cgroup link", lacking) if lacking else probe_link(cgroup_root or find_cgroup2())
-    return decide((*basic, *host, *kernel, link))
+    return decide((*basic, *host, *kernel, link, *packet_path))
 
 
 def decide(features: Iterable[Feature]) -> Support:
@@ -86,9 +90,21 @@ def has_set_retval() -> bool:
     return tried(SET_RETVAL, _TRIALS[SET_RETVAL]).answer is Answer.YES
 
 
-def has_packet_path() -> bool:
-    """May packets from elsewhere be served? Otherwise iptables does it."""
-    return all(tried(name, _TRIALS[name]).answer is Answer.YES for name in PACKET_PATH)
+def packet_path(filters: Filters, ways: Sequence[Way]) -> tuple[Feature, ...]:
+    """What packets from elsewhere need: the programs, and a way to put them on devices. One that works is enough."""
+    found = [tried(PACKET_PROGRAMS, _try_packet_programs)]
+    for way in ways:
+        if found[-1].answer is Answer.YES and len(found) > 1:
+            found.append(Feature(WAYS[way], Answer.UNKNOWN, f"not tried: {found[-1].name} do it"))
+        else:
+            found.append(tried(WAYS[way], _try_tcx if way is Way.TCX else partial(_try_clsact, filters)))
+    return tuple(found)
+
+
+def way_onto_devices(found: Sequence[Feature]) -> Way | None:
+    """None: iptables serves packets from elsewhere."""
+    there = {feature.name for feature in found if feature.answer is Answer.YES}
+    return next((way for way, name in WAYS.items() if {PACKET_PROGRAMS, name} <= there), None)
 
 
 def _try_packet_programs() -> str | None:
@@ -100,6 +116,14 @@ def _try_tcx() -> None:
     """On loopback, for a moment, a program that leaves everything to the next one."""
     with closing(trials.load_program(PROGRAM_SCHED_CLS, 0, trials.RETURN_NEXT)) as program_fd:
         os.close(libbpf.link_create(program_fd, socket.if_nametoindex("lo"), TCX_INGRESS))
+
+
+def _try_clsact(filters: Filters) -> None:
+    """The same, as a filter."""
+    loopback = socket.if_nametoindex("lo")
+    with closing(trials.load_program(PROGRAM_SCHED_CLS, 0, trials.RETURN_NEXT)) as program_fd:
+        filters.put(loopback, Side.INGRESS, program_fd, "probe")
+        filters.remove(loopback, Side.INGRESS)
 
 
 def _try_hook(hook: Hook) -> None:
@@ -129,8 +153,6 @@ _TRIALS: dict[str, Trial] = {
     **{name: partial(_try_helper, helper, hooks) for name, helper, hooks in _HELPERS},
     **{f"map {map_type.name.lower()}": partial(_try_map, map_type) for map_type in _MAP_TYPES},
     "map batches": _try_batch,
-    "packet programs": _try_packet_programs,
-    "tcx links": _try_tcx,
 }
 
 

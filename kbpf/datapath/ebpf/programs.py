@@ -4,13 +4,15 @@
 Several instances run side by side on a machine when each has roots of its own.
 """
 
+import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kbpf.datapath.ebpf import links, loader, probe, selftest, source, uplinks
+from kbpf.datapath.ebpf import links, loader, probe, selftest, source
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
 from kbpf.datapath.ebpf.hooks import HOOKS
 from kbpf.datapath.ebpf.layout import ALL_MAPS, specs
@@ -18,7 +20,8 @@ from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.rows import AnySpec
-from kbpf.datapath.interface import Answer, Support
+from kbpf.datapath.ebpf.uplinks import Uplinks
+from kbpf.datapath.interface import Answer, Feature, Support
 from kbpf.errors import LoadFailed, MapError
 from kbpf.model.device import Device
 
@@ -28,23 +31,33 @@ _MAPS = frozenset(spec.name for spec in ALL_MAPS)
 _HOOKS = frozenset(hook.name for hook in HOOKS)
 
 
+@dataclass(frozen=True, slots=True)
+class PacketPath:
+    """How packets from elsewhere are served; `is_there` is False where the kernel offers no way."""
+
+    devices: Callable[[], Sequence[Device]]
+    uplinks: Uplinks
+    is_there: bool
+    features: tuple[Feature, ...] = ()
+    """What the probe found about it."""
+
+
 class PinnedPrograms:
     def __init__(
         self,
         bpffs_root: Path,
         cgroup_root: Path | None,
-        find_uplinks: Callable[[], Sequence[Device]],
+        packet_path: PacketPath,
         *,
         has_set_retval: bool,
-        has_packet_path: bool,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         """No `cgroup_root`: the host's cgroup2 mount. `sizes` gives max_entries by map name where not the default."""
         self._pins = Pins(bpffs_root)
         self._wished_cgroup = cgroup_root
-        self._find_uplinks = find_uplinks
+        self._packet_path, self._has_packet_path = packet_path, packet_path.is_there
         self._uplinks: tuple[Device, ...] = ()
-        self._has_set_retval, self._has_packet_path = has_set_retval, has_packet_path
+        self._has_set_retval = has_set_retval
         self._sizes = dict(sizes or {})
         self._folder: Path | None = None
         self._maps: Maps | None = None
@@ -54,10 +67,10 @@ class PinnedPrograms:
         return specs(self._sizes)
 
     def probe(self) -> Support:
-        return probe.probe(self._wished_cgroup, self._pins.root)
+        return probe.probe(self._wished_cgroup, self._pins.root, self._packet_path.features)
 
     def load(self) -> Maps:
-        self._uplinks = tuple(self._find_uplinks()) if self._has_packet_path else ()
+        self._uplinks = tuple(self._packet_path.devices()) if self._has_packet_path else ()
         with _failing_as_load():
             ensure_bpffs(self._pins.root)
             self._pins.make_folders()
@@ -82,11 +95,11 @@ class PinnedPrograms:
         return Maps.open(self._pins, self._sizes) if self._pins.maps.exists() else None
 
     def is_pinned(self) -> bool:
-        return self._pins.holds(_MAPS, _HOOKS | uplinks.pin_names(self._uplinks))
+        return self._pins.holds(_MAPS, _HOOKS | self._packet_path.uplinks.pins(self._uplinks))
 
     def is_attached(self) -> bool:
         with _failing_as_load():
-            return self._has_hooks() and uplinks.is_attached(self._pins, self._loaded, self._uplinks)
+            return self._has_hooks() and self._packet_path.uplinks.is_attached(self._loaded, self._uplinks)
 
     def attach(self) -> int:
         changed = self._attach_hooks() + self._attach_uplinks()
@@ -111,8 +124,10 @@ class PinnedPrograms:
 
     def _attach_uplinks(self) -> int:
         try:
-            changed = uplinks.attach(self._pins, self._loaded, self._uplinks)
+            changed = self._packet_path.uplinks.attach(self._loaded, self._uplinks)
         except OSError as error:
+            if error.errno == errno.ENODEV:
+                raise MapError("a network device went while its packet programs were attached") from error
             self._has_packet_path = False
             what = f"packet programs cannot be attached: {error.strerror or error}"
             raise MapError(f"{what}; frontends for clients elsewhere are iptables' from now on") from error
@@ -125,6 +140,7 @@ class PinnedPrograms:
         with _failing_as_load():
             self._remove_other_versions()
             links.detach(self._pins.links)
+            self._packet_path.uplinks.detach()
             remove(self._pins.folder)
             if self._pins.root.exists() and not any(self._pins.root.iterdir()):
                 self._pins.root.rmdir()

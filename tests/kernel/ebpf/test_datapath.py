@@ -13,6 +13,7 @@ from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.interface import Answer
 from kbpf.errors import LoadFailed
+from kbpf.host.clsact import ClsactFilters
 from kbpf.model.address import Address
 from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, port, service, slice_port, table_of
@@ -59,7 +60,7 @@ def start(own_root: Path, cgroup: Path) -> Iterator[Start]:
     started: list[EbpfDatapath] = []
 
     def create() -> EbpfDatapath:
-        started.append(factory.create(own_root, cgroup, lambda: LOCAL, sizes=SIZES))
+        started.append(factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), sizes=SIZES))
         return started[-1]
 
     yield create
@@ -153,7 +154,7 @@ def test_programs_that_fail_the_self_test_are_not_attached(
 
 
 def test_a_cgroup_that_is_not_there_fails_as_a_load_with_its_name(own_root: Path, cgroup: Path) -> None:
-    datapath = factory.create(own_root, cgroup / "none", lambda: LOCAL, sizes=SIZES)
+    datapath = factory.create(own_root, cgroup / "none", lambda: LOCAL, ClsactFilters(), sizes=SIZES)
     with pytest.raises(LoadFailed, match="none"):
         sync(datapath, cluster("10.244.0.1"))
 
@@ -181,7 +182,7 @@ def test_two_instances_with_roots_of_their_own_do_not_meet(
     inner = cgroup / "inner"
     inner.mkdir()
     other_root = own_root.with_name(f"{own_root.name}-other")
-    second = factory.create(other_root, inner, lambda: LOCAL, sizes=SIZES)
+    second = factory.create(other_root, inner, lambda: LOCAL, ClsactFilters(), sizes=SIZES)
     sync(second, table_of(service("web", cluster_ips=["10.96.0.99"]), endpoint_slice("web", "10.244.0.2")))
     second.cleanup()
     inner.rmdir()

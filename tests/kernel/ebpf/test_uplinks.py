@@ -1,14 +1,18 @@
 """Packet programs on devices: attached, replaced, moved, and gone with their device."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf import loader, source, uplinks
+from kbpf.datapath.ebpf import loader, source
+from kbpf.datapath.ebpf.filters import FilteredUplinks
 from kbpf.datapath.ebpf.pins import Pins, remove
+from kbpf.datapath.ebpf.uplinks import PreferredUplinks, TcxLinks, Uplinks, Way
 from kbpf.demo.namespaces import Namespace
+from kbpf.host.clsact import ClsactFilters
 from kbpf.host.devices import first_addresses
 from kbpf.host.devices import uplinks as find_uplinks
 from kbpf.model.address import Address
@@ -45,13 +49,28 @@ def devices(namespace: Namespace) -> tuple[Device, ...]:
 
 
 @pytest.fixture
-def own_pins(root: Path, programs: Path) -> Iterator[Pins]:
+def own_pins(root: Path) -> Iterator[Pins]:
     """Links of this test alone."""
     pins = Pins(root.with_name(f"{root.name}-uplinks"))
     pins.make_folders()
     yield pins
-    uplinks.attach(pins, programs, ())
+    TcxLinks(pins).detach()
     remove(pins.root)
+
+
+@pytest.fixture
+def links(own_pins: Pins) -> TcxLinks:
+    return TcxLinks(own_pins)
+
+
+@pytest.fixture
+def filters(own_pins: Pins) -> FilteredUplinks:
+    return FilteredUplinks(ClsactFilters(), own_pins.root)
+
+
+@pytest.fixture(params=Way)
+def uplinks(request: pytest.FixtureRequest, links: TcxLinks, filters: FilteredUplinks) -> Uplinks:
+    return links if request.param is Way.TCX else filters
 
 
 def names(devices: tuple[Device, ...]) -> list[str]:
@@ -75,40 +94,82 @@ def test_the_first_addresses_of_uplinks(devices: tuple[Device, ...]) -> None:
 
 
 def test_what_is_attached_stays_and_what_is_not_wanted_goes(
-    own_pins: Pins, programs: Path, devices: tuple[Device, ...]
+    uplinks: Uplinks, programs: Path, devices: tuple[Device, ...]
 ) -> None:
-    assert uplinks.attach(own_pins, programs, devices) == 4
-    assert uplinks.attach(own_pins, programs, devices) == 0
-    assert uplinks.is_attached(own_pins, programs, devices)
-    assert uplinks.attach(own_pins, programs, devices[:1]) == 2
-    assert not uplinks.is_attached(own_pins, programs, devices)
-    assert len(list(own_pins.links.iterdir())) == 2
+    assert uplinks.attach(programs, devices) == 4
+    assert uplinks.attach(programs, devices) == 0
+    assert uplinks.is_attached(programs, devices)
+    assert uplinks.attach(programs, devices[:1]) == 2
+    assert not uplinks.is_attached(programs, devices)
+    assert uplinks.is_attached(programs, devices[:1])
+    assert uplinks.detach() == 2
 
 
 def test_other_programs_take_the_place_of_the_old_ones(
-    own_pins: Pins, programs: Path, devices: tuple[Device, ...], root: Path
+    uplinks: Uplinks, own_pins: Pins, programs: Path, devices: tuple[Device, ...]
 ) -> None:
-    uplinks.attach(own_pins, programs, devices)
+    uplinks.attach(programs, devices)
     build = source.describe(own_pins, {}, has_set_retval=True, has_packet_path=True)
     others = loader.ensure_loaded(own_pins, build).programs
-    assert not uplinks.is_attached(own_pins, others, devices)
-    assert uplinks.attach(own_pins, others, devices) == 4
-    assert uplinks.is_attached(own_pins, others, devices)
+    assert not uplinks.is_attached(others, devices)
+    assert uplinks.attach(others, devices) == 4
+    assert uplinks.is_attached(others, devices)
 
 
-def test_a_link_ends_with_its_device_and_a_new_device_gets_a_new_one(
-    own_pins: Pins, programs: Path, devices: tuple[Device, ...], namespace: Namespace
+def test_programs_go_with_their_device(
+    uplinks: Uplinks, programs: Path, devices: tuple[Device, ...], namespace: Namespace
 ) -> None:
-    uplinks.attach(own_pins, programs, devices)
+    uplinks.attach(programs, devices)
     namespace.ip("link del devc")
-    assert not uplinks.is_attached(own_pins, programs, devices)
+    assert not uplinks.is_attached(programs, devices)
     left = find_uplinks([Address("192.168.60.11")])
     assert names(left) == ["devb"]
-    assert uplinks.attach(own_pins, programs, left) == 2
+    assert uplinks.attach(programs, left) in (0, 2)  # the pins of dead links go
+    assert uplinks.is_attached(programs, left)
 
 
 def test_a_device_that_is_gone_fails_with_the_kernels_word(
-    own_pins: Pins, programs: Path, namespace: Namespace
+    uplinks: Uplinks, programs: Path, namespace: Namespace
 ) -> None:
     with pytest.raises(OSError, match="No such device"):
-        uplinks.attach(own_pins, programs, [Device(9999, "gone")])
+        uplinks.attach(programs, [Device(9999, "gone")])
+
+
+def test_one_way_takes_over_from_the_other(
+    links: TcxLinks, filters: FilteredUplinks, programs: Path, devices: tuple[Device, ...]
+) -> None:
+    for preferred, other in ((links, filters), (filters, links), (links, filters)):
+        both = PreferredUplinks(preferred, other)
+        both.attach(programs, devices)
+        assert preferred.is_attached(programs, devices)
+        assert not other.is_attached(programs, devices)
+    assert PreferredUplinks(filters, links).detach() == 4
+
+
+def test_filters_of_others_are_never_touched(
+    filters: FilteredUplinks, programs: Path, devices: tuple[Device, ...], own_pins: Pins
+) -> None:
+    tc("qdisc add dev devb clsact")
+    for side, priority in (("ingress", 1), ("egress", 50000)):
+        tc(f"filter add dev devb {side} prio {priority} handle 7 bpf direct-action bytecode", "1,6 0 0 4294967295")
+    before = [tc(f"filter show dev devb {side}") for side in ("ingress", "egress")]
+    filters.attach(programs, devices)
+    another = FilteredUplinks(ClsactFilters(), own_pins.root / "another")
+    with pytest.raises(FileExistsError, match=str(own_pins.root)):
+        another.attach(programs, devices)
+    assert another.detach() == 0
+    assert filters.is_attached(programs, devices)
+    filters.detach()
+    assert [tc(f"filter show dev devb {side}") for side in ("ingress", "egress")] == before
+    assert "clsact" in tc("qdisc show dev devb")
+    assert "clsact" not in tc("qdisc show dev devc")
+
+
+def test_a_qdisc_in_the_way_is_named(filters: FilteredUplinks, programs: Path, devices: tuple[Device, ...]) -> None:
+    tc("qdisc add dev devb ingress")
+    with pytest.raises(FileExistsError, match="queueing discipline of another kind"):
+        filters.attach(programs, devices)
+
+
+def tc(command: str, *more: str) -> str:
+    return subprocess.run(["tc", *command.split(), *more], capture_output=True, text=True, check=True).stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbpf.datapath.ebpf import filesystem, libbpf, probe
+from kbpf.datapath.ebpf.uplinks import Way
 from kbpf.datapath.interface import Answer, Feature
 
 YES = Feature("hook connect4", Answer.YES)
@@ -31,6 +32,22 @@ def test_cannot_tell_when_something_could_not_be_tried() -> None:
 
 def test_a_missing_optional_feature_does_not_matter() -> None:
     assert probe.decide([YES, Feature(probe.SET_RETVAL, Answer.NO, "unknown func")]).answer is Answer.YES
+
+
+def packet_path(*missing: str) -> list[Feature]:
+    names = (probe.PACKET_PROGRAMS, *probe.WAYS.values())
+    return [Feature(name, Answer.NO if name in missing else Answer.YES) for name in names]
+
+
+def test_links_are_preferred_to_filters_and_without_programs_neither_helps() -> None:
+    assert probe.way_onto_devices(packet_path()) is Way.TCX
+    assert probe.way_onto_devices(packet_path("tcx links")) is Way.CLSACT
+    assert probe.way_onto_devices(packet_path("tcx links", "clsact filters")) is None
+    assert probe.way_onto_devices(packet_path(probe.PACKET_PROGRAMS)) is None
+
+
+def test_without_a_packet_path_the_datapath_runs() -> None:
+    assert probe.decide([YES, *packet_path(probe.PACKET_PROGRAMS, "tcx links")]).answer is Answer.YES
 
 
 def refuse() -> None:
