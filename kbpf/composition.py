@@ -1,20 +1,16 @@
 """How the datapaths are put together from the configuration and the Node.
 
-Shared by `server`, `render`, `probe` and `cleanup`; nothing else names an implementation of Datapath.
+Shared by `server`, `render`, `probe` and `cleanup`; nothing but this and `ebpf_parts` names an implementation of
+Datapath.
 """
 
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbpf.clock import Clock
-from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend, TcAttachment
-from kbpf.datapath.ebpf import factory
-from kbpf.datapath.ebpf.backend import EbpfDatapath
-from kbpf.datapath.ebpf.collector import FlowCollector, FlowTimeouts
-from kbpf.datapath.ebpf.shapes import LocalFlag
-from kbpf.datapath.ebpf.uplinks import Way
+from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.datapath.iptables.backend import IptablesDatapath
 from kbpf.datapath.iptables.commands import Flavour
@@ -24,19 +20,17 @@ from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferr
 from kbpf.errors import DatapathUnavailable
 from kbpf.host.accounting import create_counters
 from kbpf.host.addresses import local_addresses
-from kbpf.host.clsact import ClsactFilters
 from kbpf.host.conntrack import has_translated_flows
-from kbpf.host.devices import first_addresses, uplinks
-from kbpf.host.network_watch import NetworkWatch
 from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
-from kbpf.model.address import Address, Family, family_of
-from kbpf.model.device import Device
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
 from kbpf.model.table import ServiceTable
 from kbpf.node_advice import iptables_advice
-from kbpf.node_settings import iptables_settings, local_flags, node_settings, own_addresses
+from kbpf.node_settings import iptables_settings
 from kbpf.runner import RunnerIntervals
+
+if TYPE_CHECKING:
+    from kbpf.datapath.ebpf.backend import EbpfDatapath
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +50,6 @@ EBPF_BURST = 50
 LONGEST_REST_S = 3600.0
 """kube-proxy's; what others do to the rules is looked for each sync period, whatever the runner does."""
 SYSCTLS = KernelSysctls()
-WAYS = {TcAttachment.AUTO: tuple(Way), TcAttachment.TCX: (Way.TCX,), TcAttachment.CLSACT: (Way.CLSACT,)}
 FLAVOURS = {IptablesBackend.AUTO: None, IptablesBackend.NFT: Flavour.NFT, IptablesBackend.LEGACY: Flavour.LEGACY}
 
 
@@ -93,6 +86,8 @@ def choose_datapath(config: Config, clock: Clock) -> Choice:
 
 def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> Datapath:
     """The datapath of this name, with all that has to be replaced, completed or fallen back to by the other one."""
+    if name == "iptables" and not config.bpffs_root.exists():
+        return NodeIptables(config, own, clock)  # where nothing is pinned, eBPF has left nothing to replace
     ebpf = make_ebpf(config, own, clock)
     alone = ReplacingDatapath(NodeIptables(config, own, clock), ebpf)
     if name == "iptables":
@@ -101,61 +96,10 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
     return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
 
 
-def make_ebpf(config: Config, own: Node | None, clock: Clock) -> EbpfDatapath:
-    return factory.create(
-        config.bpffs_root,
-        config.cgroup_root,
-        NodeAddresses(config, own),
-        ClsactFilters(),
-        uplinks=lambda: find_uplinks(config, own),
-        ways=WAYS[config.tc_attachment],
-        node=node_settings(config, own),
-        masquerade_all=config.masquerade_all,
-        sizes=config.bpf_entries,
-        clock=clock,
-    )
+def make_ebpf(config: Config, own: Node | None, clock: Clock) -> "EbpfDatapath":
+    from kbpf import ebpf_parts  # only now: iptables alone needs none of it, and starts faster so
 
-
-class NodeAddresses:
-    """This node's addresses and what they mean, asked for at each sync.
-
-    Where the cluster does not say by which address it knows the node, the first one of an uplink stands for it; that is
-    looked up when the addresses have changed.
-    """
-
-    def __init__(self, config: Config, own: Node | None) -> None:
-        self._config, self._own = config, own
-        self._local: frozenset[Address] = frozenset()
-        self._primary: frozenset[Address] = frozenset()
-
-    def __call__(self) -> dict[Address, LocalFlag]:
-        local = local_addresses()
-        if local != self._local:
-            known = own_addresses(self._config, self._own) & local
-            families = {family_of(address) for address in known}
-            others = first_addresses(find_uplinks(self._config, self._own)) if len(families) < len(Family) else ()
-            self._primary = known | {address for address in others if family_of(address) not in families}
-            self._local = local
-        return local_flags(self._config, self._own, local, self._primary)
-
-
-def find_uplinks(config: Config, own: Node | None) -> tuple[Device, ...]:
-    """The devices by which packets from elsewhere arrive."""
-    return uplinks(own_addresses(config, own), (*config.devices, *config.pod_devices))
-
-
-def packet_path_services(config: Config, clock: Clock, changed: Callable[[], None]) -> list[Background]:
-    """What runs beside the control loop for packets from elsewhere; `changed` asks for a full sync."""
-    conntrack, node = config.conntrack, node_settings(config, None)
-    timeouts = FlowTimeouts(udp_s=node.udp_timeout_s, udp_stream_s=node.udp_stream_timeout_s)
-    if conntrack.tcp_timeout_established_s:
-        timeouts = replace(timeouts, established_s=conntrack.tcp_timeout_established_s)
-    if conntrack.tcp_timeout_close_wait_s:
-        timeouts = replace(timeouts, close_wait_s=conntrack.tcp_timeout_close_wait_s)
-    return [
-        NetworkWatch(lambda: (local_addresses(), find_uplinks(config, None)), changed),
-        FlowCollector(lambda: factory.open_maps(config.bpffs_root, config.bpf_entries), timeouts, clock, changed),
-    ]
+    return ebpf_parts.make_datapath(config, own, clock)
 
 
 def make_iptables(config: Config, own: Node | None, clock: Clock) -> IptablesDatapath:

@@ -12,7 +12,6 @@ from kbpf.config import Config
 from kbpf.model.detector import DetectLocalMode
 from kbpf.observe.events import Events, LogEvents
 from kbpf.source.interface import Source
-from kbpf.source.watch import ManifestSource
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +26,11 @@ class Feed(NamedTuple):
 
 def make_feed(config: Config, clock: Clock) -> Feed:
     """Raises UsageError when there is no way to the API server, before anything of this node is touched."""
+    # Either way is imported only when it is taken: the kubernetes client takes half a second and 15 MB.
     if config.manifests:
+        from kbpf.source.watch import ManifestSource
+
         return Feed(ManifestSource(config.manifests, config.node_name), LogEvents())
-    # Only now: the kubernetes client takes half a second and 15 MB.
     from kbpf.event_writer import EventWriter
     from kbpf.source.api.access import Access
     from kbpf.source.api.http import HttpTransport

@@ -3,18 +3,13 @@
 from collections.abc import Callable
 
 from kbpf.config import EVERYWHERE, Config, expand_node_port_addresses
-from kbpf.datapath.ebpf.node import NodeSettings
-from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.iptables.settings import IptablesSettings
-from kbpf.datapath.iptables.static import is_loopback
 from kbpf.model.address import Address, Family, family_of
 from kbpf.model.detector import DetectLocalMode, LocalDetector, in_cidr
 from kbpf.model.node import node_addresses, pod_cidrs
 from kbpf.model.objects import Node
 
 WILDCARDS = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104  (kube-proxy's default)
-UDP_TIMEOUT_S, UDP_STREAM_TIMEOUT_S = 30, 120
-"""The kernel's own, for connection tracking."""
 LOOPBACK = {Family.IPV4: Address("127.0.0.1"), Family.IPV6: Address("::1")}
 
 
@@ -37,39 +32,6 @@ def iptables_settings(
         conntrack_liberal=is_liberal,
         sync_period_s=config.sync_period_s,
         localhost_node_ports=config.localhost_node_ports and any(map(_opens_loopback, ranges[Family.IPV4])),
-    )
-
-
-def local_flags(
-    config: Config, own: Node | None, local: frozenset[Address], primary: frozenset[Address]
-) -> dict[Address, LocalFlag]:
-    """What each address of this machine means to the programs; open node ports are those of the rules."""
-    settings = iptables_settings(config, own, lambda: local)
-    return {address: _local_flag(address, settings, is_primary=address in primary) for address in local}
-
-
-def _local_flag(address: Address, settings: IptablesSettings, *, is_primary: bool) -> LocalFlag:
-    family = family_of(address)
-    flag = LocalFlag(0)
-    if is_loopback(address):
-        flag |= LocalFlag.LOOPBACK
-    elif is_primary:
-        flag |= LocalFlag.PRIMARY
-    is_open = address in settings.node_port_addresses.get(family, (address,))
-    if is_open and (not is_loopback(address) or settings.has_localhost_node_ports(family)):
-        flag |= LocalFlag.NODE_PORT
-    return flag
-
-
-def node_settings(config: Config, own: Node | None) -> NodeSettings:
-    """What the programs must know of the node, addresses apart."""
-    found = detectors(config, own)
-    return NodeSettings(
-        detecting=frozenset(found),
-        pod_ranges=tuple(sorted(detector.cidr for detector in found.values() if detector.cidr)),
-        masquerade_mark=1 << config.masquerade_bit,
-        udp_timeout_s=config.conntrack.udp_timeout_s or UDP_TIMEOUT_S,
-        udp_stream_timeout_s=config.conntrack.udp_timeout_stream_s or UDP_STREAM_TIMEOUT_S,
     )
 
 

@@ -9,7 +9,6 @@ from kbpf.clock import Clock
 from kbpf.config import Config, ListenAddress
 from kbpf.configuration.document import encode
 from kbpf.configuration.loading import Loaded
-from kbpf.datapath.ebpf.factory import hook_results
 from kbpf.host.accounting import read_counters
 from kbpf.host.addresses import local_addresses
 from kbpf.host.conntrack import conntrack_fill
@@ -82,10 +81,17 @@ class Observation:
         self._events.emit(notices.health_port_taken(self._config.node_name, service, port, reason))
 
     def _pages(self, loaded: Loaded) -> MetricsPages:
-        readers = KernelReaders(lambda: hook_results(self._config.bpffs_root), conntrack_fill, read_counters)
+        readers = KernelReaders(self._hook_results, conntrack_fill, read_counters)
         self._metrics.registry.register(KernelCollector(readers))
         process = Process(self._clock.now(), encode(loaded.document), loaded.flags)
         return MetricsPages(process, self._metrics.text, lambda: self.publisher.datapath, self._clock)
+
+    def _hook_results(self) -> dict[str, int]:
+        if not self._config.bpffs_root.exists():
+            return {}
+        from kbpf.datapath.ebpf.factory import hook_results  # only now, as in `composition`
+
+        return hook_results(self._config.bpffs_root)
 
     def _hosts(self, own: Node | None) -> Hosts:
         return health_check_hosts(self._config, own, local_addresses)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from types import FrameType
 
 from kbpf.clock import Clock, SystemClock
-from kbpf.composition import Background, choose_datapath, intervals, make_datapath, packet_path_services
+from kbpf.composition import Background, choose_datapath, intervals, make_datapath
 from kbpf.config import Config
 from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
@@ -34,10 +34,6 @@ from kbpf.tracking.trackers import Trackers
 
 log = logging.getLogger(__name__)
 
-GARBAGE_THRESHOLDS = 100_000, 50, 100
-"""The objects of a cluster live long and in no circles: with Python's own thresholds, looking for circles among them is
-a quarter of what a start costs at 5,000 Services."""
-
 
 def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails.
@@ -45,7 +41,6 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     `force`: start even beside another service proxy.
     """
     config, clock = loaded.config, SystemClock()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
     signal.signal(signal.SIGTERM, _stop_before_anything_runs)
     feed = make_feed(config, clock)
     claim_node(config, force=force)
@@ -122,6 +117,8 @@ def _run(
     changed = threading.Event()
     services: list[Background] = [*carriers, *observation.servers(loaded)]
     if datapath_name == "ebpf":
+        from kbpf.ebpf_parts import packet_path_services
+
         services += packet_path_services(loaded.config, SystemClock(), lambda: loop.put(NodeStateChanged()))
     if loaded.file:
         services.append(ConfigurationWatch(loaded.file.path, loaded.file.text, lambda: _end(loop, changed)))

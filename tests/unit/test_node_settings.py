@@ -4,8 +4,9 @@ import pytest
 
 from kbpf.config import Config
 from kbpf.datapath.ebpf.shapes import LocalFlag
+from kbpf.ebpf_parts import local_flags
 from kbpf.model.address import Address, Family
-from kbpf.node_settings import iptables_settings, local_flags
+from kbpf.node_settings import iptables_settings
 
 LOCAL = frozenset(map(Address, ("127.0.0.1", "192.168.60.11", "10.42.1.1", "::1", "fd60::11")))
 
