@@ -26,7 +26,7 @@ class Feed(NamedTuple):
 
 def make_feed(config: Config, clock: Clock) -> Feed:
     """Raises UsageError when there is no way to the API server, before anything of this node is touched."""
-    # Either way is imported only when it is taken: the kubernetes client takes half a second and 15 MB.
+    # Either way is imported only when it is taken.
     if config.manifests:
         from kbpf.source.watch import ManifestSource
 

@@ -1,30 +1,40 @@
 """How to reach the API server and with which credentials: a kubeconfig, the service account of a pod, or just a URL.
 
-The one file that imports the kubernetes client: it reads configurations of every kind, runs exec plug-ins and sets up
-TLS. Everything is read anew from time to time and after each 401, because tokens and certificates are replaced on disk
-while the process runs.
+The one file that imports the kubernetes client, for what is not `plain`: it reads configurations of every kind, runs
+exec plug-ins and goes through proxies. Everything is read anew from time to time and after each 401, because tokens and
+certificates are replaced on disk while the process runs.
 """
 
 import logging
+import socket
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from urllib3 import PoolManager
+from urllib3.connection import HTTPConnection
+
 from kbpf.clock import Clock
 from kbpf.errors import ApiFailure, KbpfError, UsageError
+from kbpf.source.api.plain import PlainAccess, plain_access
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
-    from urllib3 import PoolManager
 
 log = logging.getLogger(__name__)
 
 READ_AGAIN_AFTER_S = 60.0
 CONNECTIONS = 4
 """One for each resource, and one to spare."""
-KEEP_ALIVE = (30, 10, 3)
-"""A peer that vanished is noticed after a minute: idle seconds, seconds between probes, probes without an answer."""
+SOCKET_OPTIONS: tuple[tuple[int, int, int], ...] = (
+    *HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""A peer that vanished is noticed after a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class Session:
     url: str
     authorization: str
     """The value of the header; empty: certificates are all there is."""
-    pool: "PoolManager"
+    pool: PoolManager
 
 
 class Access:
@@ -72,7 +82,8 @@ class Access:
                 self._read_at = self._clock.monotonic() - READ_AGAIN_AFTER_S
 
     def _read(self) -> Session:
-        self._session = session_of(self._configuration())
+        plain = plain_access(self._kubeconfig) if self._kubeconfig or not self._master else None
+        self._session = plain_session(plain, self._master) if plain else session_of(self._configuration())
         self._read_at = self._clock.monotonic()
         return self._session
 
@@ -89,14 +100,27 @@ class Access:
         return configuration
 
 
+def plain_session(plain: PlainAccess, master: str) -> Session:
+    """`master` takes the place of the address alone."""
+    pool = PoolManager(
+        maxsize=CONNECTIONS,
+        retries=0,
+        socket_options=SOCKET_OPTIONS,
+        cert_reqs="CERT_REQUIRED",
+        ca_certs=plain.authority,
+        cert_file=plain.certificate,
+        key_file=plain.key,
+    )
+    return Session(master.rstrip("/") or plain.url, f"Bearer {plain.token}" if plain.token else "", pool)
+
+
 def session_of(configuration: "Configuration") -> Session:
     """Raises UsageError when a certificate or key cannot be used."""
     from kubernetes.client.rest import RESTClientObject
-    from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
     # The client's own way to renew a token also puts back the address that --master overrides.
     configuration.refresh_api_key_hook = None
-    configuration.socket_options = tcp_keepalive_socket_options(*KEEP_ALIVE)
+    configuration.socket_options = SOCKET_OPTIONS
     # Newlines at the end of token files are common, and no header may hold one.
     authorization = str(configuration.auth_settings().get("BearerToken", {}).get("value") or "").strip()
     pool = RESTClientObject(configuration).pool_manager

@@ -1,4 +1,4 @@
-"""Requests to the API server over HTTP, with the kubernetes client's connection pool underneath."""
+"""Requests to the API server over HTTP, with the connection pool of `access` underneath."""
 
 import contextlib
 import ssl
