@@ -6,6 +6,7 @@ them. A ratio below 1 speaks for kbpf.
 """
 
 import argparse
+import compileall
 import shutil
 import statistics
 import tempfile
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+import kbpf
 from tests.bench.cluster_objects import ENDPOINTS, NODE, NODE_NAME, crowd, teller, teller_slice
 from tests.bench.subject import TARGET_PORTS, BenchNode, Subject
 from tests.cluster.control_plane import ControlPlane
@@ -147,6 +149,8 @@ def main() -> None:
     parser.add_argument("--flavours", nargs="+", choices=("nft", "legacy"), default=["nft", "legacy"])
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that one start may take")
     arguments = parser.parse_args()
+    # As it is installed: an editable checkout may have no bytecode, and never gets any with PYTHONDONTWRITEBYTECODE.
+    compileall.compile_dir(Path(kbpf.__file__).parent, quiet=1)
     run(arguments.services, arguments.flavours, arguments.timeout, Console().print)
 
 
