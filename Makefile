@@ -6,7 +6,7 @@ WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster bench bench-iptables bpf
-.PHONY: golden clean
+.PHONY: golden clean e2e-tools e2e e2e-short e2e-swap e2e-shell
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,22 @@ test-parity: setup cluster-tools ## kbpf's iptables rules against those of the r
 
 test-cluster: setup cluster-tools ## kbpf fed by a real API server: churn, crashes, compaction, daemons (root, minutes)
 	$(PYTEST) -m cluster tests/cluster
+
+e2e-tools: setup
+	@scripts/setup.sh gcc libc6-dev mmdebstrap nftables procps curl openssl
+	@tests/cluster/build.sh --nodes
+
+e2e: e2e-tools ## Kubernetes' own network tests on a cluster of kubelets, with kube-proxy and kbpf (root, hours)
+	$(BIN)/python -m tests.e2e run
+
+e2e-short: e2e-tools ## of these the conformance tests of Services and Networking, with kbpf alone (root, minutes)
+	$(BIN)/python -m tests.e2e short
+
+e2e-swap: e2e-tools ## proxies swapped under load on that cluster: connections tried and lost (root, minutes)
+	$(BIN)/python -m tests.e2e swap
+
+e2e-shell: e2e-tools ## that cluster, to play with, until Ctrl-C (root)
+	$(BIN)/python -m tests.e2e shell
 
 bench: ## what a Service costs a connection, in ratios to the pod itself (root, minutes)
 	@scripts/setup.sh gcc libc6-dev

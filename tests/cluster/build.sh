@@ -4,7 +4,9 @@
 # outside the checkout and are kept: cold it takes ten minutes on two cores, with a warm cache seconds, and nothing when
 # the binaries are current.
 #
-# build.sh [--directory]    with --directory: only say where the binaries are
+# build.sh                the programs of `make test-parity` and `make test-cluster`
+# build.sh --nodes        also what `make e2e` needs: kubelet, scheduler, kubectl, DNS, the upstream tests
+# build.sh --directory    only say where the binaries are
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -18,6 +20,14 @@ programs=(
 	kube-proxy k8s.io/kubernetes/cmd/kube-proxy
 	kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 	kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
+)
+node_programs=(
+	kubelet k8s.io/kubernetes/cmd/kubelet
+	kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
+	kubectl k8s.io/kubernetes/cmd/kubectl
+	agnhost k8s.io/kubernetes/test/images/agnhost
+	regression-issue-74839 k8s.io/kubernetes/test/images/regression-issue-74839
+	ginkgo github.com/onsi/ginkgo/v2/ginkgo
 )
 
 # One set of flags for everything that is ever built here: compiled with other flags, packages share nothing in the cache.
@@ -62,17 +72,50 @@ find_go() {
 fingerprint() {
 	"$go" version
 	cat go.mod go.sum build.sh
+	[ "$1" != nodes ] || cat suite/*.go ../e2e/dns/{go.mod,main.go}
 }
 
-build_all() {
-	local number started=$SECONDS before
-	for ((number = 0; number < ${#programs[@]}; number += 2)); do
-		before=$SECONDS
-		say "building ${programs[number]} ($((number / 2 + 1)) of $((${#programs[@]} / 2)))"
-		"$go" build "${flags[@]}" -o "$binaries/${programs[number]}" "${programs[number + 1]}"
-		say "built ${programs[number]} in $((SECONDS - before)) s"
+timed() {
+	local name=$1 before=$SECONDS
+	say "building $name"
+	"${@:2}"
+	say "built $name in $((SECONDS - before)) s"
+}
+
+build_programs() {
+	local -n list=$1
+	local number
+	for ((number = 0; number < ${#list[@]}; number += 2)); do
+		timed "${list[number]}" "$go" build "${flags[@]}" -o "$binaries/${list[number]}" "${list[number + 1]}"
 	done
-	say "all built in $((SECONDS - started)) s: $binaries"
+}
+
+build_control() {
+	build_programs programs
+}
+
+build_nodes() {
+	build_programs node_programs
+	timed network.test "$go" test -c "${flags[@]}" -o "$binaries/network.test" ./suite
+	timed coredns "$go" -C ../e2e/dns build "${flags[@]}" -o "$binaries/coredns" .
+	copy_agnhost_files
+}
+
+# What agnhost's image holds besides the program.
+copy_agnhost_files() {
+	local folder
+	folder=$("$go" list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter
+	install -m 644 "$folder"/localhost.{crt,key} "$binaries"
+}
+
+# Nothing to do when the set was built from what lies here now.
+build_set() {
+	local wanted
+	wanted=$(fingerprint "$1" | sha256sum)
+	[ "$(cat "$cache/$1-built-from" 2>/dev/null)" != "$wanted" ] || return 0
+	"build_$1"
+	echo "$wanted" >"$cache/$1-built-from"
+	say "$1 programs are in $binaries"
 }
 
 if [ "${1:-}" = --directory ]; then
@@ -85,8 +128,5 @@ find_go
 # Two runs at a time would build everything twice.
 exec 9>"$cache/lock"
 flock 9
-wanted=$(fingerprint | sha256sum)
-if [ "$(cat "$cache/built-from" 2>/dev/null)" != "$wanted" ]; then
-	build_all
-	echo "$wanted" >"$cache/built-from"
-fi
+build_set control
+[ "${1:-}" != --nodes ] || build_set nodes

@@ -1,0 +1,129 @@
+"""`make e2e` and its like: `python -m tests.e2e --help`."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+import click
+
+from tests.cluster.programs import ProgramFailed
+from tests.e2e import folder, report, suite
+from tests.e2e import swap as swapping
+from tests.e2e.cluster import Cluster, remove_remains, running_cluster
+from tests.e2e.engines import ENGINES, KBPF_EBPF, KBPF_IPTABLES, Engine, assert_clean
+from tests.e2e.progress import say, step
+from tests.e2e.suite import Outcome
+
+CONTROL = "no proxy"
+NODES = 3
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A Kubernetes cluster of real kubelets on this machine, and its own network tests against kbpf and kube-proxy.
+
+    The first run builds everything and takes half an hour; later ones start within a minute. Ctrl-C at any moment takes
+    the cluster away.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+@main.command()
+@click.option("--engine", "names", multiple=True, type=click.Choice(list(ENGINES)), help="Default: all.")
+@click.option("--focus", default="", help="Only tests whose name contains this.")
+@click.option("--nodes", default=NODES, show_default=True)
+@click.option("--control/--no-control", default=True, help="Show first that without a proxy the tests fail.")
+def run(names: Sequence[str], focus: str, nodes: int, control: bool) -> None:
+    """Every test that the real kube-proxy passes here, with each engine; writes docs/conformance.md."""
+    chosen = [name for name in suite.NAMES if focus in name]
+    engines = [ENGINES[name] for name in names or ENGINES]
+    outcomes = _run(engines, chosen, nodes, control)
+    if not focus and not names:
+        report.write(outcomes, nodes)
+        say(f"written: {report.DOCUMENT}")
+
+
+@main.command()
+def short() -> None:
+    """The conformance tests of Services and Networking, with both of kbpf's datapaths."""
+    _run([KBPF_EBPF, KBPF_IPTABLES], suite.SHORT_NAMES, NODES, control=False)
+
+
+@main.command()
+def swap() -> None:
+    """kube-proxy → kbpf eBPF → iptables → eBPF → kube-proxy under load: connections tried and lost."""
+    with running_cluster(folder.chosen(), NODES) as cluster:
+        swaps = swapping.swap_all(cluster)
+    print(*(one.line() for one in swaps), sep="\n")
+    if any(one.must_be_lossless and (one.failed or one.lost) for one in swaps):
+        raise SystemExit("connections were lost")
+
+
+@main.command()
+@click.option("--engine", "name", type=click.Choice([*ENGINES, "none"]), default="kbpf-ebpf", show_default=True)
+@click.option("--nodes", default=NODES, show_default=True)
+def shell(name: str, nodes: int) -> None:
+    """A cluster to play with, until Ctrl-C."""
+    with running_cluster(folder.chosen(), nodes) as cluster:
+        if name != "none":
+            cluster.proxies.start(ENGINES[name])
+        alias = " ".join(cluster.control_plane.command())
+        print(f"\nThe cluster is up, with {name}. In another shell:\n\n    alias kubectl='{alias}'\n")
+        for node in cluster.nodes:
+            print(f"    {' '.join(node.command('bash'))}    # a shell on {node.name}")
+        print(f"\nLogs: {cluster.folder.logs} and {cluster.folder.cluster}/node*/. Ctrl-C takes it away.")
+        threading.Event().wait()
+
+
+@main.command()
+def down() -> None:
+    """Take away what a crashed run left."""
+    remove_remains()
+
+
+def _run(engines: Sequence[Engine], names: Sequence[str], nodes: int, control: bool) -> dict[str, list[Outcome]]:
+    outcomes: dict[str, list[Outcome]] = {}
+    with running_cluster(folder.chosen(), nodes) as cluster:
+        if control:
+            _run_control(cluster)
+        for engine in engines:
+            outcomes[engine.name] = _run_engine(cluster, engine, names)
+    print(*report.table(outcomes), *report.summary(outcomes), sep="\n")
+    failed = [o for name, found in outcomes.items() if "kbpf" in name for o in found if not o.passed]
+    if failed:
+        raise SystemExit(f"{len(failed)} failed with kbpf: " + "; ".join(f"{o.name}: {o.failure}" for o in failed))
+    return outcomes
+
+
+def _run_engine(cluster: Cluster, engine: Engine, names: Sequence[str]) -> list[Outcome]:
+    assert_clean(cluster.nodes)
+    cluster.proxies.start(engine)
+    with step(f"{len(names)} tests with {engine.name}"):
+        results = cluster.folder.results / engine.name.replace(" ", "-")
+        found = suite.run(cluster.control_plane, names, results, len(cluster.nodes), cluster.check)
+    for outcome in found:
+        if not outcome.passed:
+            say(f"failed: {outcome.name}: {outcome.failure}")
+    cluster.proxies.remove()
+    return found
+
+
+def _run_control(cluster: Cluster) -> None:
+    """Raises ProgramFailed when a test passes though nothing balances: the rig is broken then."""
+    assert_clean(cluster.nodes)
+    with step(f"the control: {len(suite.CONTROL_NAMES)} tests without a proxy, which must fail"):
+        results = cluster.folder.results / "none"
+        found = suite.run(cluster.control_plane, suite.CONTROL_NAMES, results, len(cluster.nodes), cluster.check)
+    passed = [outcome.name for outcome in found if outcome.passed]
+    if passed:
+        raise ProgramFailed(f"passed without any proxy: {passed}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ProgramFailed, subprocess.CalledProcessError) as error:
+        output = getattr(error, "stdout", None)
+        raise SystemExit(f"e2e: {error}{f': {output}' if output else ''}") from error
