@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from kbpf.errors import KbpfError
 from tests.cluster.programs import ProgramFailed
 from tests.e2e import folder, report, suite
 from tests.e2e import swap as swapping
@@ -124,6 +125,6 @@ def _run_control(cluster: Cluster) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ProgramFailed, subprocess.CalledProcessError) as error:
+    except (KbpfError, ProgramFailed, subprocess.CalledProcessError) as error:
         output = getattr(error, "stdout", None)
         raise SystemExit(f"e2e: {error}{f': {output}' if output else ''}") from error

@@ -45,7 +45,7 @@ class NodeAddresses:
 
     @property
     def routes_to_pods(self) -> tuple[str, str]:
-        return f"route add {self.pods_v4} via {self.v4}", f"-6 route add {self.pods_v6} via {self.v6}"
+        return f"route add {self.pods_v4} via {self.v4}", f"route add {self.pods_v6} via {self.v6}"
 
 
 CONTROL = Namespace(f"{PREFIX}-control")
@@ -80,7 +80,7 @@ def _connect(node: NodeAddresses) -> None:
         f"address add {node.v6}/64 dev eth0 nodad",
         "link set eth0 up",
         f"route add default via {CONTROL_ADDRESS}",
-        f"-6 route add default via {CONTROL_ADDRESS_V6}",
+        f"route add ::/0 via {CONTROL_ADDRESS_V6}",
     )
 
 
