@@ -16,7 +16,8 @@ KBPF = Path(sys.executable).with_name("kbpf")
 HEALTHZ = "http://127.0.0.1:10256/healthz"
 READY_TIMEOUT_S = 120
 # kubelet's own, of every node.
-KUBELET_CHAINS = ("KUBE-KUBELET-CANARY", "KUBE-FIREWALL", "KUBE-MARK-DROP")
+KUBELET_CHAINS = ("KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT", "KUBE-FIREWALL", "KUBE-MARK-DROP")
+PROCESSES = "bin/kube-proxy |bin/kbpf "
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,11 @@ def assert_clean(nodes: list[Node]) -> None:
 
 def remains(node: Node) -> list[str]:
     """Processes, chains, tables, programs and pins of a service proxy, one line each."""
-    processes = node.run("pgrep", "--list-full", "--full", "kube-proxy|kbpf.*--config", check=False).splitlines()
+    processes = node.run("pgrep", "--list-full", "--full", PROCESSES, check=False).splitlines()
     found = [f"process {line}" for line in processes]
     for save in ("iptables-save", "ip6tables-save"):
         chains = [line.split()[0][1:] for line in node.run(save).splitlines() if line.startswith(":KUBE-")]
         found += [f"{save}: {chain}" for chain in chains if chain not in KUBELET_CHAINS]
     found += [line for line in node.run("nft", "list", "tables").splitlines() if "kube-proxy" in line]
-    found += [f"pin {name}" for name in node.run("ls", "-A", "/sys/fs/bpf").split()]
+    found += [f"pin {name}" for name in node.run("ls", "-A", "/sys/fs/bpf").split() if name.startswith("kbpf")]
     return found
