@@ -6,7 +6,7 @@ WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster bench bench-iptables bpf
-.PHONY: golden clean e2e-tools e2e e2e-short e2e-swap e2e-shell
+.PHONY: golden clean image-rootfs image-constraints test-image e2e-tools e2e e2e-short e2e-swap e2e-shell
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,18 @@ bpf: setup ## compile the programs, load them, and let the kernel verify each (r
 
 golden: setup ## rewrite the golden files from what the code renders now
 	$(PYTEST) -m 'not root' --ignore=tests/bench --update-golden
+
+ROOTFS ?= build/rootfs
+
+image-rootfs: setup ## the image's root file system, without a container engine (root)
+	@scripts/setup.sh mmdebstrap
+	deploy/image/rootfs.sh $(ROOTFS)
+
+image-constraints: setup ## the versions in the image become those of .venv
+	$(BIN)/python deploy/image/constraints.py >deploy/image/constraints.txt
+
+test-image: image-rootfs ## kbpf inside that file system, with the rights and mounts of the DaemonSet (root)
+	$(PYTEST) -m image tests/image
 
 clean: ## remove the environment and every cache
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

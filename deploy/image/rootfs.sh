@@ -36,7 +36,7 @@ cp deploy/image/install.sh deploy/image/constraints.txt "$target/tmp/image"
 cp --dereference /etc/resolv.conf "$target/etc/resolv.conf"
 cp /etc/ssl/certs/ca-certificates.crt "$target/tmp/image"
 wheel=$(cd "$target" && echo tmp/image/*.whl)
-chroot "$target" env PIP_CERT=/tmp/image/ca-certificates.crt \
+chroot "$target" env --unset=REQUESTS_CA_BUNDLE --unset=CURL_CA_BUNDLE PIP_CERT=/tmp/image/ca-certificates.crt \
 	sh /tmp/image/install.sh "/$wheel" /tmp/image/constraints.txt
 rm -rf "$target/tmp/image"
 : >"$target/etc/resolv.conf"
