@@ -29,13 +29,13 @@ check: setup ## lint, format, types, layers, the layout of maps in C against Pyt
 	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
 test: setup ## every test without other projects' programs: unit, properties, contract, scenarios, kernel (root, minutes)
-	$(PYTEST) -m 'not parity and not cluster' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m 'not parity and not cluster and not image' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-unit: setup ## what needs no root and no network (seconds)
 	$(PYTEST) -m 'not root' --ignore=tests/bench
 
 test-kernel: setup ## real namespaces, sockets, programs and rules (root)
-	$(PYTEST) -m 'root and not parity and not cluster' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m 'root and not parity and not cluster and not image' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-parity: setup cluster-tools ## kbpf's iptables rules against those of the real kube-proxy (root, minutes)
 	$(PYTEST) -m parity tests/parity tests/cluster --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench

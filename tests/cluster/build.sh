@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the programs that kbpf is compared with - the real kube-proxy, and the API server, controller manager and etcd
-# that feed it - from the Go modules pinned in this folder. Called by `make cluster-tools`. Binaries and build cache lie
-# outside the checkout and are kept: cold it takes ten minutes on two cores, with a warm cache seconds, and nothing when
-# the binaries are current.
+# Builds the programs that kbpf is compared with - the real kube-proxy, and the API server, controller manager, etcd and
+# kubectl that feed it - from the Go modules pinned in this folder. Called by `make cluster-tools`. Binaries and build
+# cache lie outside the checkout and are kept: cold it takes ten minutes on two cores, with a warm cache seconds, and
+# nothing when the binaries are current.
 #
 # build.sh                the programs of `make test-parity` and `make test-cluster`
-# build.sh --nodes        also what `make e2e` needs: kubelet, scheduler, kubectl, DNS, the upstream tests
+# build.sh --nodes        also what `make e2e` needs: kubelet, scheduler, DNS, the upstream tests
 # build.sh --directory    only say where the binaries are
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -20,11 +20,11 @@ programs=(
 	kube-proxy k8s.io/kubernetes/cmd/kube-proxy
 	kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 	kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
+	kubectl k8s.io/kubernetes/cmd/kubectl
 )
 node_programs=(
 	kubelet k8s.io/kubernetes/cmd/kubelet
 	kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
-	kubectl k8s.io/kubernetes/cmd/kubectl
 	agnhost k8s.io/kubernetes/test/images/agnhost
 	regression-issue-74839 k8s.io/kubernetes/test/images/regression-issue-74839
 	ginkgo github.com/onsi/ginkgo/v2/ginkgo

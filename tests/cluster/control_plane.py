@@ -136,6 +136,8 @@ class ControlPlane:
                 f"--tls-private-key-file={key}",
                 f"--token-auth-file={self.folder / 'tokens.csv'}",
                 f"--authorization-mode={self.authorization}",
+                # As in every cluster whose service proxy is a DaemonSet.
+                "--allow-privileged=true",
                 f"--service-cluster-ip-range={SERVICE_RANGES}",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={certificate}",
