@@ -5,7 +5,8 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster bench bench-iptables bpf
+.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
+.PHONY: bench bench-iptables bpf
 .PHONY: golden clean image-rootfs image-constraints test-image e2e-tools e2e e2e-short e2e-swap e2e-shell
 
 help:
@@ -42,6 +43,9 @@ test-parity: setup cluster-tools ## kbpf's iptables rules against those of the r
 
 test-cluster: setup cluster-tools ## kbpf fed by a real API server: churn, crashes, compaction, daemons (root, minutes)
 	$(PYTEST) -m cluster tests/cluster
+
+test-cluster-control: setup cluster-tools ## its end-to-end cases with the real kube-proxy (root, minutes)
+	KBPF_CLUSTER_PROXIES=kube-proxy,kube-proxy $(PYTEST) -m cluster tests/cluster/e2e
 
 e2e-tools: setup
 	@scripts/setup.sh gcc libc6-dev mmdebstrap nftables procps curl openssl
