@@ -4,6 +4,7 @@ Made by `server`, which starts and stops what it is given.
 """
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kbpf.clock import Clock
@@ -17,15 +18,19 @@ log = logging.getLogger(__name__)
 
 
 class Feed(NamedTuple):
-    """`background` carries the events."""
+    """`background` carries the events; `silences` are the seconds since the source last heard of each resource."""
 
     source: Source
     events: Events
     background: tuple[Background, ...] = ()
+    silences: Callable[[], Mapping[str, float]] = dict
 
 
-def make_feed(config: Config, clock: Clock) -> Feed:
-    """Raises UsageError when there is no way to the API server, before anything of this node is touched."""
+def make_feed(config: Config, clock: Clock, asked: Callable[[str, str, int | None, float], None]) -> Feed:
+    """`asked` is told of each request to the API server: method, host, status, seconds.
+
+    Raises UsageError when there is no way to the API server, before anything of this node is touched.
+    """
     # Either way is imported only when it is taken.
     if config.manifests:
         from kbpf.source.watch import ManifestSource
@@ -41,8 +46,8 @@ def make_feed(config: Config, clock: Clock) -> Feed:
     if not (config.kubeconfig or config.master):
         way = "the ClusterIP of its Service, which something must serve already; --master names the API server itself"
         log.info(f"reaching the API server at {url}: {way}")
-    transport = HttpTransport(access)
+    transport = HttpTransport(access, asked=asked)
     needs_pod_ranges = config.detect_local_mode is DetectLocalMode.NODE_CIDR
     source = ApiSource(transport, url, config.node_name, clock, needs_pod_ranges=needs_pod_ranges)
     writer = EventWriter(transport.write, config.node_name, clock)
-    return Feed(source, writer, (writer,))
+    return Feed(source, writer, (writer,), source.silences)

@@ -4,6 +4,7 @@ Called by `server`, which starts and stops what it is given; `publisher` feeds i
 """
 
 import logging
+from collections.abc import Callable, Mapping
 
 from kbpf.clock import Clock
 from kbpf.config import Config, ListenAddress
@@ -18,6 +19,7 @@ from kbpf.model.problem import Problem
 from kbpf.node_settings import health_check_hosts
 from kbpf.observe import notices
 from kbpf.observe.address_server import AddressServer
+from kbpf.observe.debug_pages import DEBUG_PAGES
 from kbpf.observe.events import Events, LimitedEvents
 from kbpf.observe.health import HealthTracker
 from kbpf.observe.healthz import health_answer
@@ -26,6 +28,7 @@ from kbpf.observe.kernel_metrics import KernelCollector, KernelReaders
 from kbpf.observe.metrics import Metrics
 from kbpf.observe.pages import MetricsPages, Process
 from kbpf.observe.service_health import Hosts, ServiceHealthPorts
+from kbpf.observe.staleness import StalenessCollector
 from kbpf.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -34,14 +37,18 @@ log = logging.getLogger(__name__)
 class Observation:
     """Everything that is seen of one daemon."""
 
-    def __init__(self, config: Config, events: Events, clock: Clock) -> None:
+    def __init__(self, config: Config, events: Events, metrics: Metrics, clock: Clock) -> None:
         """`events` carries them to the cluster, or to the log."""
         self._config, self._clock = config, clock
-        self._metrics = Metrics()
+        self._metrics = metrics
         self._events = LimitedEvents(events, clock)
         self.health = HealthTracker(clock, timeout_s=2 * config.sync_period_s)
         self.service_health = ServiceHealthPorts(self.health, self._health_port_taken)
         self.publisher = Publisher(self.health, self._metrics, self.service_health, self._hosts, self.fell_back, clock)
+
+    def watch_staleness(self, silences: Callable[[], Mapping[str, float]]) -> None:
+        """`silences`: the seconds since the source last heard of each resource."""
+        self._metrics.registry.register(StalenessCollector(silences, self.health.waiting_s))
 
     def servers(self, loaded: Loaded) -> list[AddressServer]:
         """Those that have an address."""
@@ -84,7 +91,8 @@ class Observation:
         readers = KernelReaders(self._hook_results, conntrack_fill, read_counters)
         self._metrics.registry.register(KernelCollector(readers))
         process = Process(self._clock.now(), encode(loaded.document), loaded.flags)
-        return MetricsPages(process, self._metrics.text, lambda: self.publisher.datapath, self._clock)
+        debug = DEBUG_PAGES if loaded.document.enable_profiling else {}
+        return MetricsPages(process, self._metrics.text, lambda: self.publisher.datapath, self._clock, debug)
 
     def _hook_results(self) -> dict[str, int]:
         if not self._config.bpffs_root.exists():

@@ -18,6 +18,7 @@ from kbpf.config import Config
 from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
 from kbpf.control import ControlLoop
+from kbpf.datapath.interface import Datapath
 from kbpf.errors import HostError, KbpfError
 from kbpf.feed import make_feed
 from kbpf.host.conntrack import KernelConntrack
@@ -26,7 +27,10 @@ from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import NodeStateChanged
+from kbpf.model.objects import Node
+from kbpf.node_advice import settings_advice
 from kbpf.observation import Observation
+from kbpf.observe.metrics import Metrics
 from kbpf.ownership import claim_node
 from kbpf.proxier import Proxier, Status
 from kbpf.runner import BoundedFrequencyRunner
@@ -42,10 +46,12 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     """
     config, clock = loaded.config, SystemClock()
     signal.signal(signal.SIGTERM, _stop_before_anything_runs)
-    feed = make_feed(config, clock)
+    metrics = Metrics()
+    feed = make_feed(config, clock, metrics.client.asked)
     claim_node(config, force=force)
     choice = choose_datapath(config, clock)
-    observation = Observation(config, feed.events, clock)
+    observation = Observation(config, feed.events, metrics, clock)
+    observation.watch_staleness(feed.silences)
     observation.publisher.running(*choice)
     runner = BoundedFrequencyRunner(intervals(config, choice.name), clock)
     proxier = _make_proxier(config, choice.name, observation, clock)
@@ -72,10 +78,15 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
         observation.publisher.synced(status)
         _after_sync(tuning)
 
+    def first_datapath(own: Node | None) -> Datapath:
+        for words in settings_advice(config, own):
+            log.warning(words)
+        return make_datapath(datapath_name, config, own, clock)
+
     return Proxier(
         config.node_name,
         Trackers(config.node_name, clock.now()),
-        lambda own: make_datapath(datapath_name, config, own, clock),
+        first_datapath,
         UdpCleanup(KernelConntrack(), clock),
         publish,
         expects_node=not config.manifests,

@@ -138,6 +138,12 @@ PROCESS = (
         "End when an address cannot be listened on, instead of trying again.",
         bool,
     ),
+    Setting(
+        "--profiling",
+        ("enableProfiling",),
+        "Show stacks and objects below /debug of the metrics server.",
+        bool,
+    ),
     Setting("--oom-score-adj", ("oomScoreAdj",), "Of this process; lower is killed later.", int),
     Setting(
         "--proxy-mode",
@@ -166,7 +172,7 @@ IGNORED_WITH_VALUE = (
     *("--proxy-port-range", "--resource-container", "--udp-timeout"),
 )
 IGNORED_BOOLEANS = (
-    *("--profiling", "--ipvs-strict-arp", "--log-json-split-stream", "--log-text-split-stream"),
+    *("--ipvs-strict-arp", "--log-json-split-stream", "--log-text-split-stream"),
     *("--add-dir-header", "--alsologtostderr", "--logtostderr", "--one-output", "--skip-headers", "--skip-log-headers"),
     *("--cleanup-ipvs", "--windows-run-as-service"),
 )

@@ -92,7 +92,6 @@ def notices(document: KubeProxyConfiguration) -> Iterator[str]:
         "featureGates": bool(document.feature_gates),
         "ipvs": msgspec.structs.replace(document.ipvs, **periods) != default.ipvs,
         "winkernel": document.winkernel != default.winkernel,
-        "enableProfiling": document.enable_profiling,
         "showHiddenMetricsForVersion": bool(document.show_hidden_metrics_for_version),
         "portRange": bool(document.port_range),
         "windowsRunAsService": document.windows_run_as_service,

@@ -102,6 +102,12 @@ class HealthTracker:
             is_waiting = not families and any(map(self._has_waited, Family))
             return Health(families, self._is_node_eligible, is_waiting, self._clock.now())
 
+    def waiting_s(self) -> float:
+        """How long the oldest change has been waiting; zero when there is none."""
+        with self._lock:
+            oldest = min(self._oldest_queued.values(), default=None)
+        return 0.0 if oldest is None else self._clock.monotonic() - oldest
+
     def _has_waited(self, family: Family) -> bool:
         since = self._oldest_queued.get(family)
         return since is not None and self._clock.monotonic() - since >= self._timeout_s

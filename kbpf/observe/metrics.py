@@ -4,6 +4,7 @@ The publisher writes them in the control thread; HTTP threads render them. Label
 endpoint or a client.
 """
 
+import platform
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -19,6 +20,7 @@ from prometheus_client import (
 
 from kbpf import __version__
 from kbpf.model.address import Family
+from kbpf.observe.client_metrics import ClientMetrics
 
 SYNC_BUCKETS = tuple(0.001 * 2**power for power in range(15))
 PROGRAMMING_BUCKETS = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 301, 30))
@@ -34,6 +36,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.kube_proxy = KubeProxyMetrics(self.registry)
         self.own = OwnMetrics(self.registry)
+        self.client = ClientMetrics(self.registry)
+        _tell_build(self.registry)
         ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
@@ -43,6 +47,20 @@ class Metrics:
         """An answer of the health server."""
         counter = self.kube_proxy.healthz if path == "/healthz" else self.kube_proxy.livez
         counter.labels(str(status.value)).inc()
+
+
+def _tell_build(registry: CollectorRegistry) -> None:
+    """As every component of a cluster does it; dashboards group by git_version."""
+    major, minor, *_ = __version__.split(".")
+    labels = {
+        "major": major,
+        "minor": minor,
+        "git_version": f"v{__version__}",
+        "compiler": platform.python_implementation(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+    build = Gauge("kubernetes_build_info", "Constantly 1; the build in force", tuple(labels), registry=registry)
+    build.labels(**labels).set(1)
 
 
 class KubeProxyMetrics:

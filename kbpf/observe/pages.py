@@ -30,8 +30,15 @@ class Process:
 
 
 class MetricsPages:
-    def __init__(self, process: Process, metrics: Callable[[], bytes], mode: Callable[[], str], clock: Clock) -> None:
-        """`mode` is "ebpf" or "iptables"."""
+    def __init__(
+        self,
+        process: Process,
+        metrics: Callable[[], bytes],
+        mode: Callable[[], str],
+        clock: Clock,
+        debug: Mapping[str, Callable[[], str]] | None = None,
+    ) -> None:
+        """`mode` is "ebpf" or "iptables"; `debug` are further pages, of text."""
         self._process = process
         self._mode = mode
         self._clock = clock
@@ -45,6 +52,7 @@ class MetricsPages:
             "/proxyMode": lambda: _text(mode()),
             "/statusz": self._statusz,
             "/version": _version,
+            **{path: _text_page(text) for path, text in (debug or {}).items()},
         }
 
     def answer(self, path: str) -> Response:
@@ -105,6 +113,10 @@ def _version() -> Response:
 
 def _text(text: str) -> Response:
     return Response(HTTPStatus.OK, text.encode(), TEXT)
+
+
+def _text_page(text: Callable[[], str]) -> Callable[[], Response]:
+    return lambda: _text(text())
 
 
 def _lines(values: Mapping[str, str], separator: str) -> str:

@@ -2,8 +2,10 @@
 
 import contextlib
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from urllib3 import BaseHTTPResponse, Timeout
 from urllib3.exceptions import (
@@ -29,6 +31,10 @@ OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
 TAKEN = (200, 201)
 MERGE = "application/merge-patch+json"
 BROKE = "the connection broke"
+
+
+Asked = Callable[[str, str, int | None, float], None]
+"""Method, host, status of the answer (None: there was none), seconds."""
 
 
 class HttpAnswer:
@@ -64,9 +70,13 @@ class HttpAnswer:
 class HttpTransport:
     """Shared by the threads of all resources."""
 
-    def __init__(self, access: Access, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+    def __init__(
+        self, access: Access, answer_within_s: float = ANSWER_WITHIN_S, asked: Asked = lambda *exchange: None
+    ) -> None:
+        """`asked` is told of each request when it is answered or has failed."""
         self._access = access
         self._answer_within_s = answer_within_s
+        self._asked = asked
 
     @contextmanager
     def open(self, request: Request) -> Iterator[HttpAnswer]:
@@ -106,8 +116,9 @@ class HttpTransport:
             headers["Authorization"] = session.authorization
         if body is not None:
             headers["Content-Type"] = MERGE if method == "PATCH" else "application/json"
+        host, started, status = urlsplit(session.url).netloc, time.monotonic(), None
         try:
-            return session.pool.request(
+            response = session.pool.request(
                 method,
                 session.url + path,
                 fields=fields,
@@ -120,6 +131,11 @@ class HttpTransport:
             )
         except (HTTPError, OSError, ValueError) as error:  # ValueError: a URL or a header that cannot be
             raise failure_of(error, session.url) from error
+        else:
+            status = response.status
+            return response
+        finally:
+            self._asked(method, host, status, time.monotonic() - started)
 
     def _refusal(self, response: BaseHTTPResponse, session: Session, what: str) -> ApiFailure:
         try:

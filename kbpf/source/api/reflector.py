@@ -178,6 +178,11 @@ class Reflector:
         self._failures = self._refusals = 0
         self._news.recovered()
 
+    @property
+    def silence_s(self) -> float:
+        """Since the server last said something of use. Any thread may ask."""
+        return self._clock.monotonic() - self._last_heard
+
     # -- how it ended ------------------------------------------------------------------------------------------------
 
     def ended(self) -> None:

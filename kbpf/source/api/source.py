@@ -56,12 +56,13 @@ class ApiSource:
         self._node_identity = NodeIdentity(node_name, needs_pod_ranges=needs_pod_ranges)
         self._lock = threading.Lock()  # one event at a time, and the lifeline sees those of two threads
         self._stopped = threading.Event()
+        self._reflectors: dict[str, Reflector] = {}
         self._followers: list[Follower] = []
         self._threads: list[threading.Thread] = []
 
     def start(self, emit: Emit) -> None:
         for resource in (SERVICES, ENDPOINT_SLICES, own_node(self._node_name)):
-            reflector = Reflector(resource, self._clock, self._random)
+            reflector = self._reflectors[str(resource)] = Reflector(resource, self._clock, self._random)
             follower = Follower(reflector, self._transport, lambda event: self._deliver(emit, event), self._wait)
             self._followers.append(follower)
             run = follower.run if resource.kind is not Kind.NODE else self._after_node_wait(follower.run, emit)
@@ -76,6 +77,10 @@ class ApiSource:
             follower.stop()
         for thread in self._threads:
             thread.join(JOIN_WITHIN_S)
+
+    def silences(self) -> dict[str, float]:
+        """The seconds since the server last spoke of each resource. Any thread may ask."""
+        return {name: reflector.silence_s for name, reflector in [*self._reflectors.items()]}
 
     def _deliver(self, emit: Emit, event: Event) -> None:
         with self._lock:

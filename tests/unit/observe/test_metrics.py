@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kbpf import __version__
 from kbpf.clock import FakeClock
 from kbpf.datapath.interface import FamilyReport, MapFill, RuleCount, SyncReport
 from kbpf.errors import DatapathError
@@ -18,6 +19,7 @@ from kbpf.observe.health import HealthTracker
 from kbpf.observe.kernel_metrics import KernelCollector, KernelReaders
 from kbpf.observe.metrics import Metrics
 from kbpf.observe.service_health import ServiceHealthPorts
+from kbpf.observe.staleness import StalenessCollector
 from kbpf.proxier import Status
 from kbpf.publisher import Publisher
 from kbpf.tracking.trackers import ChangeCounts
@@ -45,6 +47,7 @@ class Rig:
         self.fallbacks: list[str] = []
         self.metrics.registry.register(KernelCollector(READERS))
         self.health = HealthTracker(self.clock, timeout_s=60)
+        self.metrics.registry.register(StalenessCollector(lambda: {"services": 12.5}, self.health.waiting_s))
         ports = ServiceHealthPorts(self.health, lambda service, port, reason: None)
         self.publisher = Publisher(self.health, self.metrics, ports, lambda own: {}, self.fallbacks.append, self.clock)
 
@@ -85,6 +88,7 @@ def busy(rig: Rig) -> Rig:
     rig.synced()
     for path in ("/healthz", "/livez"):
         rig.metrics.answered(path, HTTPStatus.OK)
+    rig.metrics.client.asked("GET", "10.0.0.1:6443", 200, 0.1)
     return rig
 
 
@@ -145,6 +149,35 @@ def test_series_do_not_grow_with_the_cluster(rig: Rig):
         rig.synced(table=table_of(service(name.name), endpoint_slice(name.name, "10.42.1.5")), services={name})
         rig.synced(services={name})
     assert series() == before
+
+
+# -- of the API server -------------------------------------------------------------------------------------------------
+
+
+def test_requests_to_the_api_server_are_counted_as_every_client_does(rig: Rig):
+    rig.metrics.client.asked("GET", "10.0.0.1:6443", 200, 0.03)
+    rig.metrics.client.asked("GET", "10.0.0.1:6443", None, 10.0)
+    ours = {"method": "GET", "host": "10.0.0.1:6443"}
+    assert rig.value("rest_client_requests_total", code="200", **ours) == 1
+    assert rig.value("rest_client_requests_total", code="<error>", **ours) == 1
+    assert rig.value("rest_client_request_duration_seconds_count", verb="GET", host="10.0.0.1:6443") == 2
+    assert rig.value("rest_client_request_duration_seconds_bucket", verb="GET", host="10.0.0.1:6443", le="0.1") == 1
+
+
+def test_staleness_is_the_silence_of_the_source_and_the_age_of_what_waits(rig: Rig):
+    assert rig.value("kbpf_source_silence_seconds", resource="services") == 12.5
+    assert rig.value("kbpf_oldest_change_seconds") == 0
+    rig.publisher.queued()
+    rig.clock.advance(3)
+    rig.publisher.queued()
+    assert rig.value("kbpf_oldest_change_seconds") == 3
+    rig.synced()
+    assert rig.value("kbpf_oldest_change_seconds") == 0
+
+
+def test_the_build_is_told_as_by_every_component(rig: Rig):
+    text = rig.metrics.text().decode()
+    assert re.search(rf'^kubernetes_build_info{{.*git_version="v{re.escape(__version__)}".*}} 1.0$', text, re.MULTILINE)
 
 
 # -- what a sync leaves ------------------------------------------------------------------------------------------------

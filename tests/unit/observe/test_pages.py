@@ -1,6 +1,7 @@
 """The pages of the metrics server, as scripts and tests of kube-proxy read them."""
 
 import json
+import sys
 
 import pytest
 
@@ -9,6 +10,7 @@ from kbpf.cli.main import cli
 from kbpf.cli.options import load_options
 from kbpf.clock import FakeClock
 from kbpf.configuration.document import encode
+from kbpf.observe.debug_pages import DEBUG_PAGES
 from kbpf.observe.pages import MetricsPages, Process
 
 
@@ -72,6 +74,16 @@ def test_statusz_says_since_when_and_where_to_look(pages: MetricsPages, clock: F
     assert "Up= 3 hr 04 min 05 sec" in lines
     assert f"Binary version= {__version__}" in lines
     assert "Datapath= ebpf" in lines
+
+
+def test_stacks_and_objects_are_shown_where_profiling_is_on_and_nowhere_else(pages: MetricsPages, clock: FakeClock):
+    process = Process(clock.now(), {}, {})
+    debugging = MetricsPages(process, lambda: b"", lambda: "ebpf", clock, DEBUG_PAGES)
+    assert f"in {sys._getframe().f_code.co_name}" in body(debugging, "/debug/stacks")
+    assert " objects, " in body(debugging, "/debug/objects")
+    for path in DEBUG_PAGES:
+        assert path in body(debugging, "/statusz")
+        assert pages.answer(path).status == 404
 
 
 def test_version_is_kbpf_s(pages: MetricsPages):
