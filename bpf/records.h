@@ -135,7 +135,12 @@ static __always_inline bool remember_connected(struct bpf_sock_addr *ctx,
 					       const struct frontend_key *to, __u32 service_id,
 					       const struct backend_value *backend)
 {
-	struct udp_conn_value row = {.backend_id = backend->id, .service_id = service_id};
+	struct udp_conn_value row = {
+		.frontend_address = to->address,
+		.backend_address = backend->address,
+		.frontend_port = to->port,
+		.backend_port = backend->port,
+	};
 	struct sock_value *state;
 	struct udp_conn_key key;
 

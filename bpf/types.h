@@ -55,6 +55,7 @@ enum defer_reason {
 	DEFER_SPILLED = 5,
 	DEFER_OPT_OUT = 6,
 	DEFER_EXTERNAL = 7,
+	DEFER_NO_DESTROY = 8,
 };
 
 enum local_flag {
@@ -252,9 +253,12 @@ struct udp_conn_key {
 	__u64 socket_cookie;
 };
 
+/* By addresses, so that user space can tell who may still answer for the frontend. */
 struct udp_conn_value {
-	__u32 backend_id;
-	__u32 service_id;
+	struct address frontend_address;
+	struct address backend_address;
+	__be16 frontend_port;
+	__be16 backend_port;
 };
 
 struct local_addr_key {

@@ -3,6 +3,7 @@
 Called by `composition`, which imports it only where eBPF runs, or ran: half of kbpf's modules are behind it.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from kbpf.config import Config, TcAttachment
 from kbpf.datapath.ebpf import factory
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.collector import FlowCollector, FlowTimeouts
+from kbpf.datapath.ebpf.connected import ConnectedSockets
 from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.ebpf.uplinks import Way
@@ -20,10 +22,13 @@ from kbpf.host.addresses import local_addresses
 from kbpf.host.clsact import ClsactFilters
 from kbpf.host.devices import first_addresses, uplinks
 from kbpf.host.network_watch import NetworkWatch
+from kbpf.host.udp_sockets import UdpSockets, why_sockets_cannot_be_ended
 from kbpf.model.address import Address, Family, family_of
 from kbpf.model.device import Device
 from kbpf.model.objects import Node
 from kbpf.node_settings import detectors, iptables_settings, own_addresses
+
+log = logging.getLogger(__name__)
 
 WAYS = {TcAttachment.AUTO: tuple(Way), TcAttachment.TCX: (Way.TCX,), TcAttachment.CLSACT: (Way.CLSACT,)}
 UDP_TIMEOUT_S, UDP_STREAM_TIMEOUT_S = 30, 120
@@ -40,9 +45,18 @@ def make_datapath(config: Config, own: Node | None, clock: Clock) -> EbpfDatapat
         ways=WAYS[config.tc_attachment],
         node=node_settings(config, own),
         masquerade_all=config.masquerade_all,
+        can_end_sockets=not why_sockets_cannot_be_ended(),
         sizes=config.bpf_entries,
         clock=clock,
     )
+
+
+def connected_sockets(config: Config) -> UdpSockets:
+    """Those that the hooks have translated, to be ended when their endpoint leaves."""
+    reason = why_sockets_cannot_be_ended()
+    if reason:
+        log.warning(f"iptables serves UDP to sockets of this node, as connected ones cannot be ended: {reason}")
+    return UdpSockets(ConnectedSockets(config.bpffs_root), factory.netns_cookie)
 
 
 class NodeAddresses:

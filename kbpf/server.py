@@ -87,11 +87,19 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
         config.node_name,
         Trackers(config.node_name, clock.now()),
         first_datapath,
-        UdpCleanup(KernelConntrack(), clock),
+        _make_udp_cleanup(config, datapath_name, clock),
         publish,
         expects_node=not config.manifests,
         found_wrong=observation.problem,
     )
+
+
+def _make_udp_cleanup(config: Config, datapath_name: str, clock: Clock) -> UdpCleanup:
+    if datapath_name != "ebpf":
+        return UdpCleanup(KernelConntrack(), clock)
+    from kbpf.ebpf_parts import connected_sockets
+
+    return UdpCleanup(KernelConntrack(), clock, connected_sockets(config))
 
 
 def _after_sync(tuning: ConntrackTuning) -> None:

@@ -1,8 +1,9 @@
-"""Which tracked UDP flows are stale. Pure state and decision; `udp_cleanup` feeds it and acts on its answer.
+"""Which UDP flows are stale. Pure state and decision; `udp_cleanup` feeds it and acts on its answer.
 
 kube-proxy's rule: a flow to a frontend whose answers do not come from a serving endpoint of its service port must be
 forgotten. That covers the endpoint that left, the flow that began while there was no endpoint and was never translated,
-and the frontend that is no longer any Service's. Other flows, TCP and SCTP among them, are nobody's business here.
+and the frontend that is no longer any Service's. Flows are those that conntrack knows, and connected sockets that eBPF
+has translated. Other flows, TCP and SCTP among them, are nobody's business here.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,12 +12,14 @@ from kbpf.host.conntrack import UdpEntry, network_order
 from kbpf.model.address import Family
 from kbpf.model.endpoint import Endpoint, EndpointsKey
 from kbpf.model.names import Protocol, ServiceName
+from kbpf.model.sockets import ConnectedSocket
 from kbpf.model.table import FrontendKey, ServiceTable
 from kbpf.policy.resolve import Cluster
 
 AddressPort = tuple[bytes, int]
 Servers = frozenset[AddressPort]
 NOBODY: Servers = frozenset()
+IPV4_BYTES = 4
 
 
 class UdpFrontends:
@@ -26,6 +29,8 @@ class UdpFrontends:
         self._keys: dict[ServiceName, Collection[FrontendKey]] = {}
         self._servers: dict[Family, dict[tuple[bytes | None, int], Servers]] = {family: {} for family in Family}
         self._departed: dict[Family, set[tuple[bytes | None, int]]] = {family: set() for family in Family}
+        self.has_lost_servers = True
+        """Since somebody last said no. Nobody knows who left before the start."""
 
     def update(self, services: Iterable[ServiceName], table: ServiceTable, cluster: Cluster) -> bool:
         """Take over the state of `services`; True when one of them has a UDP port, or had one before."""
@@ -37,13 +42,15 @@ class UdpFrontends:
                 self._keys[service] = found.keys()
                 after |= found
         for key in before:
-            self._set(key, NOBODY, is_departed=True)
+            if key not in after:
+                self._set(key, NOBODY, is_departed=True)
         for key, servers in after.items():
             self._set(key, servers, is_departed=False)
         return bool(before or after)
 
     def _set(self, key: FrontendKey, servers: Servers, *, is_departed: bool) -> None:
         place = (network_order(key.address) if key.address else None, key.port)
+        self.has_lost_servers |= not self._servers[key.family].get(place, NOBODY) <= servers
         self._servers[key.family][place] = servers
         if is_departed:
             self._departed[key.family].add(place)
@@ -55,14 +62,24 @@ class UdpFrontends:
 
     def stale(self, family: Family, entries: Iterable[UdpEntry]) -> Iterator[UdpEntry]:
         """Those of `entries` that must be forgotten."""
-        servers = self._servers[family]
         for entry in entries:
-            allowed = servers.get((entry.destination, entry.port))
-            if allowed is None:
-                # A node port. Like kube-proxy, whatever the address: one may have left the node since the flow began.
-                allowed = servers.get((None, entry.port))
+            allowed = self._allowed(family, entry)
             if allowed is not None and (entry.reply_source, entry.reply_port) not in allowed:
                 yield entry
+
+    def stale_sockets(self, sockets: Iterable[ConnectedSocket]) -> Iterator[ConnectedSocket]:
+        """Those of `sockets` that must be ended. Each was translated for a Service, so there must be one."""
+        for each in sockets:
+            family = Family.IPV4 if len(each.destination) == IPV4_BYTES else Family.IPV6
+            if (each.reply_source, each.reply_port) not in (self._allowed(family, each) or NOBODY):
+                yield each
+
+    def _allowed(self, family: Family, flow: UdpEntry | ConnectedSocket) -> Servers | None:
+        """None: to none of our frontends."""
+        servers = self._servers[family]
+        allowed = servers.get((flow.destination, flow.port))
+        # A node port. Like kube-proxy, whatever the address: one may have left the node since the flow began.
+        return servers.get((None, flow.port)) if allowed is None else allowed
 
     def forget_departed(self, family: Family) -> None:
         """The flows of frontends without an owner are gone: what comes to them now is not ours."""

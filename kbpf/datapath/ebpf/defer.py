@@ -33,6 +33,8 @@ class DeferSettings:
     masquerade_all: bool = False
     can_reject: bool = True
     """The kernel lets a hook choose the error of a call (bpf_set_retval, Linux 5.18)."""
+    can_end_sockets: bool = True
+    """A connected UDP socket can be ended when its backend has left."""
     serves_packets: bool = False
     """The packet path is in force on some device."""
     opted_out: frozenset[ServiceName] = frozenset()
@@ -84,6 +86,9 @@ def _sockets_reason(port: ResolvedPort, frontend: Frontend, settings: DeferSetti
         return DeferReason.SOURCE_RANGES
     if not settings.can_reject and port.target(frontend).outcome is Outcome.REJECT:
         return DeferReason.NO_RETVAL
+    if not settings.can_end_sockets and port.protocol is Protocol.UDP:
+        # What conntrack translates can be forgotten there.
+        return DeferReason.NO_DESTROY
     return DeferReason.NONE
 
 

@@ -35,6 +35,7 @@ def create(
     ways: Sequence[Way] = tuple(Way),
     node: NodeSettings | None = None,
     masquerade_all: bool = False,
+    can_end_sockets: bool = True,
     sizes: Mapping[str, int] | None = None,
     clock: Clock | None = None,
 ) -> EbpfDatapath:
@@ -48,7 +49,7 @@ def create(
     programs = PinnedPrograms(bpffs_root, cgroup_root, packet_path, has_set_retval=has_set_retval, sizes=sizes)
     return EbpfDatapath(
         programs,
-        DeferSettings(masquerade_all=masquerade_all, can_reject=has_set_retval),
+        DeferSettings(masquerade_all, can_reject=has_set_retval, can_end_sockets=can_end_sockets),
         local_addresses,
         replace(node or NodeSettings(), netns_cookie=netns_cookie()),
         clock or SystemClock(),

@@ -49,7 +49,7 @@ from kbpf.datapath.ebpf.shapes import (
     WantedValue,
 )
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 
 _INDEX: Layout[IndexKey] = Layout("u32", IndexKey, "number:I")
 
@@ -129,7 +129,11 @@ UDP_CONN = MapSpec(
     "udp_conn",
     MapType.LRU_HASH,
     Layout("udp_conn_key", UdpConnKey, "netns_cookie:Q socket_cookie:Q"),
-    Layout("udp_conn_value", UdpConnValue, "backend_id:I service_id:I"),
+    Layout(
+        "udp_conn_value",
+        UdpConnValue,
+        "frontend_address:16s backend_address:16s frontend_port:H backend_port:H",
+    ),
     65536,
 )
 LOCAL_ADDR = MapSpec(
@@ -234,7 +238,7 @@ ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
 
 # Rows that name services, backends and generations by number mean nothing without the others.
 NUMBERED_MAPS = frozenset(
-    spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, AFFINITY, UDP_CONN, CHOICES, NAMES)
+    spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, AFFINITY, CHOICES, NAMES)
 )
 
 

@@ -9,7 +9,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -53,8 +53,11 @@ class BpfMap(Generic[Key, Value]):
             fd = libbpf.obj_get(pin)
         except OSError as error:
             raise MapError(f"{spec.name}: cannot open {pin}: {error.strerror}") from error
+        info = libbpf.map_info(fd)
+        # Of any size: who made it may have been told another one.
+        spec = replace(spec, max_entries=info.max_entries)
         opened = cls(spec, fd)
-        difference = mismatch(spec, libbpf.map_info(fd))
+        difference = mismatch(spec, info)
         if difference:
             opened.close()
             raise MapError(f"{spec.name}: {pin} is another map: {difference}")
@@ -143,7 +146,7 @@ class Counters(BpfMap[shapes.IndexKey, shapes.Counter]):
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """Every map; the records of sockets and fragments are the programs' own, and only held."""
+    """Every map. Some are the programs' own, and held only so that they can be pinned again."""
 
     frontends: BpfMap[shapes.FrontendKey, shapes.FrontendValue]
     services: BpfMap[shapes.ServiceKey, shapes.ServiceValue]
@@ -161,6 +164,7 @@ class Maps:
     source_ranges: BpfMap[shapes.SourceRangeKey, shapes.SourceRangeValue]
     wanted: BpfMap[shapes.WantedKey, shapes.WantedValue]
     names: BpfMap[shapes.NameKey, shapes.NameValue]
+    choices: BpfMap[shapes.ChoiceKey, shapes.Counter]
     stats: Counters
     packet_stats: Counters
 

@@ -54,6 +54,7 @@ class DeferReason(IntEnum):
     SPILLED = 5
     OPT_OUT = 6
     EXTERNAL = 7
+    NO_DESTROY = 8
 
 
 class LocalFlag(IntFlag):
@@ -251,8 +252,10 @@ class UdpConnKey(NamedTuple):
 
 
 class UdpConnValue(NamedTuple):
-    backend_id: int
-    service_id: int
+    frontend_address: bytes
+    backend_address: bytes
+    frontend_port: int
+    backend_port: int
 
 
 class LocalAddrKey(NamedTuple):

@@ -6,6 +6,7 @@ import pytest
 
 from kbpf.datapath.ebpf.layout import CONNECTIONS
 from kbpf.datapath.ebpf.shapes import ConnectionValue, IndexKey, Reason
+from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import (
     BACKENDS4,
@@ -172,7 +173,8 @@ def test_connected_udp_sockets_are_listed_with_their_backend_until_they_close(no
     number = pod.ask("open_socket", "udp", "AF_INET")
     pod.ask("connect", number, VIP4, 80)
     key = (pod.ask("netns_cookie"), pod.ask("cookie", number))
-    assert node.maps.udp_conn.entries() == {key: (1, 7)}
+    row = (packed(Address(VIP4)), packed(Address(BACKENDS4[0])), 80, 8080)
+    assert node.maps.udp_conn.entries() == {key: row}
     pod.ask("close", number)
     assert not node.maps.udp_conn.entries()
 

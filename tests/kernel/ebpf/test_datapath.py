@@ -102,6 +102,18 @@ def test_endpoints_come_and_go_without_a_failed_call(start: Start, pods: MakePod
     assert syncs > 20
 
 
+def test_where_sockets_cannot_be_ended_udp_is_left_to_iptables_and_tcp_is_not(
+    own_root: Path, cgroup: Path, pods: MakePod
+) -> None:
+    datapath = factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), can_end_sockets=False, sizes=SIZES)
+    assert sync(datapath, cluster("10.244.0.1")).deferred == {"no-destroy": 1}
+    pod = pods()
+    pod.serve(["10.244.0.1"])
+    assert pod.ask("requests", "tcp", "10.96.0.10", 80, 2) == {"10.244.0.1:8080": 2}
+    assert pod.ask("requests", "udp", "10.96.0.53", 53, 2) == {f"errno {errno.ENETUNREACH}": 2}
+    datapath.cleanup()
+
+
 def test_without_endpoints_a_call_is_refused_at_once(start: Start, pods: MakePod) -> None:
     sync(start(), cluster())
     pod = pods()

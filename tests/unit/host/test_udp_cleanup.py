@@ -1,12 +1,16 @@
 """When the table of tracked flows is read, and what a failure costs."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from kbpf.clock import FakeClock
 from kbpf.errors import HostError
+from kbpf.host.conntrack import network_order
 from kbpf.host.fake import FakeConntrack
 from kbpf.host.udp_cleanup import UdpCleanup
-from kbpf.model.address import Family
+from kbpf.model.address import Address, Family
+from kbpf.model.sockets import ConnectedSocket
 from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, port, service, service_name, slice_port, table_of, trackers_of
 from tests.conntrack_entries import TrackedFlow, entry_of
@@ -23,11 +27,39 @@ STALE_V6 = entry_of(TrackedFlow("fd42:1::9", 40001, "fd96::10", 53, "fd42:1::99"
 ALIVE = entry_of(TrackedFlow("10.42.1.9", 40002, "10.96.0.10", 53, "10.42.1.5", 5353))
 
 
+STALE_SOCKET, ALIVE_SOCKET = (ConnectedSocket(*flow[:4], netns_cookie=1, cookie=2) for flow in (STALE, ALIVE))
+STRAY_SOCKET = STALE_SOCKET._replace(destination=network_order(Address("10.96.0.99")))
+
+
+class FakeSockets:
+    def __init__(self) -> None:
+        self.held = {ALIVE_SOCKET}
+        self.readings = 0
+        self.failure: HostError | None = None
+
+    def read(self) -> list[ConnectedSocket]:
+        self.readings += 1
+        return sorted(self.held)
+
+    def end(self, sockets: Iterable[ConnectedSocket]) -> int:
+        if self.failure:
+            raise self.failure
+        ended = set(sockets)
+        self.held -= ended
+        return len(ended)
+
+
 class Rig:
     def __init__(self) -> None:
         self.conntrack = FakeConntrack({STALE, ALIVE, STALE_V6})
-        self.cleanup = UdpCleanup(self.conntrack, FakeClock())
+        self.sockets = FakeSockets()
+        self.cleanup = UdpCleanup(self.conntrack, FakeClock(), self.sockets)
         self.table, self.trackers = table_of(*OBJECTS), trackers_of(*OBJECTS)
+
+    def set_endpoints(self, *addresses: str) -> None:
+        objects = (OBJECTS[0], endpoint_slice("dns", *addresses, ports=(slice_port(5353, "d", "UDP"),)))
+        self.table, self.trackers = table_of(*objects), trackers_of(*objects)
+        self.note(DNS)
 
     def note(self, *services: object) -> None:
         self.cleanup.note(services, self.table, self.trackers)  # type: ignore[arg-type]
@@ -94,6 +126,7 @@ def test_the_flows_of_a_deleted_service_go_and_then_it_costs_nothing_any_more(ri
 
 
 def test_a_failure_is_one_line_and_the_next_sync_makes_up_for_it(rig: Rig):
+    rig.sockets.held.clear()
     rig.note(DNS)
     rig.delete_all()
     rig.conntrack.failure = HostError("cannot list conntrack entries: Operation not permitted")
@@ -115,3 +148,47 @@ def test_what_was_forgotten_is_one_line_and_nothing_forgotten_is_none(rig: Rig):
         rig.cleanup.clean(repaired=False)
         rig.cleanup.clean(repaired=True)
     assert [entry["event"] for entry in logs] == ["forgot 1 stale IPv4 UDP flows in 0.0 ms"]
+
+
+# -- connected sockets
+
+
+def test_the_sockets_of_an_endpoint_that_left_are_ended_after_the_sync(rig: Rig):
+    rig.sockets.held.add(STALE_SOCKET)
+    rig.note(DNS)
+    assert rig.sockets.readings == 0
+    rig.cleanup.clean(repaired=False)
+    assert rig.sockets.held == {ALIVE_SOCKET}
+
+
+def test_a_socket_that_was_translated_for_a_service_that_nobody_knows_is_ended(rig: Rig):
+    rig.sockets.held = {STRAY_SOCKET}
+    rig.note(DNS)
+    rig.cleanup.clean(repaired=False)
+    assert not rig.sockets.held
+
+
+def test_their_table_is_read_when_an_endpoint_leaves_and_not_when_one_comes(rig: Rig):
+    rig.note(DNS)
+    rig.cleanup.clean(repaired=False)
+    rig.set_endpoints("10.42.1.5", "10.42.1.6")
+    rig.cleanup.clean(repaired=False)
+    assert rig.sockets.readings == 1
+    rig.set_endpoints("10.42.1.6")
+    rig.cleanup.clean(repaired=False)
+    assert (rig.sockets.readings, rig.sockets.held) == (2, set())
+
+
+def test_sockets_that_cannot_be_ended_are_one_line_and_tried_again(rig: Rig):
+    rig.sockets.held.add(STALE_SOCKET)
+    rig.sockets.failure = HostError("cannot end connected UDP sockets: timed out")
+    rig.note(DNS)
+    with capture_logs() as logs:
+        rig.cleanup.clean(repaired=False)
+        rig.cleanup.clean(repaired=False)
+    assert [entry["event"] for entry in logs if "cannot end" in entry["event"]] == [
+        "stale UDP flows stay until the next sync: cannot end connected UDP sockets: timed out"
+    ]
+    rig.sockets.failure = None
+    rig.cleanup.clean(repaired=False)
+    assert rig.sockets.held == {ALIVE_SOCKET}

@@ -2,12 +2,13 @@
 
 import errno
 import os
+from dataclasses import fields
 
 import pytest
 
 from kbpf.datapath.ebpf.layout import ALL_MAPS, FRONTENDS, LOCAL_ADDR, SERVICES, specs
 from kbpf.datapath.ebpf.libbpf import MapInfo
-from kbpf.datapath.ebpf.maps import mismatch, translated
+from kbpf.datapath.ebpf.maps import Maps, mismatch, translated
 from kbpf.errors import MapError, MapFull
 
 
@@ -50,6 +51,10 @@ def test_a_map_as_specified_has_no_mismatch() -> None:
 )
 def test_a_mismatch_says_what_differs(changes: dict[str, int], words: str) -> None:
     assert mismatch(SERVICES, as_the_kernel_says(**changes)) == words
+
+
+def test_every_map_is_held() -> None:
+    assert {field.name for field in fields(Maps)} == {spec.name for spec in ALL_MAPS}
 
 
 def test_sizes_are_set_by_map_name_and_default_otherwise() -> None:
