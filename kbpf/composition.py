@@ -21,7 +21,7 @@ from kbpf.errors import DatapathUnavailable
 from kbpf.host.accounting import create_counters
 from kbpf.host.addresses import local_addresses
 from kbpf.host.conntrack import has_translated_flows
-from kbpf.host.sysctl import KernelSysctls, allow_localnet, is_liberal
+from kbpf.host.sysctl import KernelSysctls, Sysctl, allow_localnet, is_liberal
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
 from kbpf.model.table import ServiceTable
@@ -62,10 +62,16 @@ def intervals(config: Config, datapath_name: str) -> RunnerIntervals:
 
 
 class Choice(NamedTuple):
-    """`name` is "ebpf" or "iptables"; `fallback_reason` is empty when nothing else was wished for."""
+    """`name` is "ebpf" or "iptables"."""
 
     name: str
-    fallback_reason: str = ""
+    reason: str = ""
+    is_fallback: bool = False
+    """Something else was wished for."""
+
+    @property
+    def fallback_reason(self) -> str:
+        return self.reason if self.is_fallback else ""
 
 
 def choose_datapath(config: Config, clock: Clock) -> Choice:
@@ -81,7 +87,7 @@ def choose_datapath(config: Config, clock: Clock) -> Choice:
     is_fallback = name == "iptables" and config.datapath is not DatapathWish.IPTABLES
     say = log.warning if is_fallback else log.info
     say(f"running {name}: {reason}")
-    return Choice(name, reason if is_fallback else "")
+    return Choice(name, reason, is_fallback)
 
 
 def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> Datapath:
@@ -105,6 +111,13 @@ def make_ebpf(config: Config, own: Node | None, clock: Clock) -> "EbpfDatapath":
 def make_iptables(config: Config, own: Node | None, clock: Clock) -> IptablesDatapath:
     settings = iptables_settings(config, own, local_addresses, is_liberal=is_liberal(config.conntrack, SYSCTLS))
     return IptablesDatapath(settings, clock, flavour=FLAVOURS[config.iptables_backend], create_counters=create_counters)
+
+
+def standing_iptables_settings(config: Config, own: Node | None) -> IptablesSettings:
+    """Those by which rules that stand were written, as far as the node tells; changes nothing of it."""
+    settings = iptables_settings(config, own, local_addresses, is_liberal=is_liberal(config.conntrack, SYSCTLS))
+    may_use_localnet = SYSCTLS.read(Sysctl.ROUTE_LOCALNET) == 1
+    return replace(settings, localhost_node_ports=settings.localhost_node_ports and may_use_localnet)
 
 
 class NodeIptables:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kbpf.clock import Clock
 from kbpf.config import Config, TcAttachment
-from kbpf.datapath.ebpf import factory
+from kbpf.datapath.ebpf import factory, probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.collector import FlowCollector, FlowTimeouts
 from kbpf.datapath.ebpf.connected import ConnectedSockets
@@ -85,6 +85,11 @@ class NodeAddresses:
 def find_uplinks(config: Config, own: Node | None) -> tuple[Device, ...]:
     """The devices by which packets from elsewhere arrive."""
     return uplinks(own_addresses(config, own), (*config.devices, *config.pod_devices))
+
+
+def serves_packets(config: Config) -> bool:
+    """Does this kernel let programs serve packets from elsewhere, in a way that may be tried?"""
+    return probe.way_onto_devices(probe.packet_path(ClsactFilters(), WAYS[config.tc_attachment])) is not None
 
 
 def packet_path_services(

@@ -92,7 +92,8 @@ class Observation:
         self._metrics.registry.register(KernelCollector(readers))
         process = Process(self._clock.now(), encode(loaded.document), loaded.flags)
         debug = DEBUG_PAGES if loaded.document.enable_profiling else {}
-        return MetricsPages(process, self._metrics.text, lambda: self.publisher.datapath, self._clock, debug)
+        own = self.publisher
+        return MetricsPages(process, self._metrics.text, lambda: own.datapath, self._clock, own.status, debug)
 
     def _hook_results(self) -> dict[str, int]:
         if not self._config.bpffs_root.exists():

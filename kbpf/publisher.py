@@ -42,11 +42,16 @@ class Publisher:
         self._seen = ChangeCounts()
         self._sync_started = clock.monotonic()
         self.datapath = ""
-        """The name of the one in charge. HTTP threads read it."""
+        """The name of the one in charge. HTTP threads read it, and what follows."""
+        self.reason = ""
+        """Why it was chosen at the start."""
+        self.last: SyncReport | None = None
+        self.last_sync: float | None = None
 
-    def running(self, datapath: str, fallback_reason: str) -> None:
-        """Which datapath is in charge, and why not eBPF, if that was wished for."""
+    def running(self, datapath: str, fallback_reason: str, reason: str = "") -> None:
+        """Which datapath is in charge, and why not eBPF, if that was wished for; `reason`: why it is."""
         self.datapath = datapath
+        self.reason = fallback_reason or reason or self.reason
         self._metrics.own.running(datapath)
         if fallback_reason and fallback_reason != self._fallback_reason:
             self._fallback_reason = fallback_reason
@@ -61,6 +66,18 @@ class Publisher:
         self._seen = counts
         self._set_pending(counts)
         self.health.node_eligible(is_eligible)
+
+    def status(self) -> dict[str, object]:
+        """The page /status: what the kernel cannot tell about itself. In an HTTP thread."""
+        report = self.last
+        return {
+            "datapath": self.datapath,
+            "reason": self.reason,
+            "fallbackReason": self._fallback_reason,
+            "lastSync": self.last_sync,
+            "sentence": report.sentence if report else "",
+            "warnings": report.warnings if report else (),
+        }
 
     def queued(self) -> None:
         """A sync was asked for."""
@@ -85,6 +102,7 @@ class Publisher:
 
     def synced(self, status: Status) -> None:
         self.health.updated(status.report.families)
+        self.last, self.last_sync = status.report, self._clock.now()
         self._count(status.report)
         self._count_programming(status)
         self._local_policies.update(status.services, status.table)

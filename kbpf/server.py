@@ -52,7 +52,7 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     choice = choose_datapath(config, clock)
     observation = Observation(config, feed.events, metrics, clock)
     observation.watch_staleness(feed.silences)
-    observation.publisher.running(*choice)
+    observation.publisher.running(choice.name, choice.fallback_reason, choice.reason)
     runner = BoundedFrequencyRunner(intervals(config, choice.name), clock)
     proxier = _make_proxier(config, choice.name, observation, clock)
     inspections = InspectionSchedule(config.sync_period_s, clock)

@@ -6,6 +6,10 @@ import click
 
 PLACES = {
     "render": ("kbpf.cli.render", "render_command"),
+    "status": ("kbpf.cli.status", "status_command"),
+    "explain": ("kbpf.cli.explain", "explain_command"),
+    "verify": ("kbpf.cli.verify", "verify_command"),
+    "top": ("kbpf.cli.top", "top_command"),
     "probe": ("kbpf.cli.probe", "probe_command"),
     "cleanup": ("kbpf.cli.cleanup", "cleanup_command"),
     "demo": ("kbpf.cli.demo", "demo_command"),

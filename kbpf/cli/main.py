@@ -108,7 +108,7 @@ cli = _group()
 def run(arguments: list[str]) -> int:
     """The exit status. Raises KeyboardInterrupt for Ctrl-C."""
     try:
-        cli.main(respelled(arguments), prog_name="kbpf", standalone_mode=False)
+        status = cli.main(respelled(arguments), prog_name="kbpf", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -119,4 +119,4 @@ def run(arguments: list[str]) -> int:
         raise KeyboardInterrupt from error
     except BrokenPipeError:
         return 1
-    return 0
+    return status if isinstance(status, int) else 0

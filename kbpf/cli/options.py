@@ -9,9 +9,10 @@ import click
 
 from kbpf.cli import kubeproxy_settings, own_settings
 from kbpf.cli.setting import Setting, given_of, value_in
+from kbpf.config import Config
 from kbpf.configuration.document import encode
 from kbpf.configuration.loading import Loaded, load
-from kbpf.configuration.reading import ConfigurationFile
+from kbpf.configuration.reading import ConfigurationFile, read_configuration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -39,6 +40,23 @@ CONFIG = click.option(
     help="A KubeProxyConfiguration, as kube-proxy reads it; kbpf's own settings stand in it under `kbpf:`. "
     "Flags win over the file. When it changes the process ends.",
 )
+METRICS = next(each for each in kubeproxy_settings.PROCESS if each.flag == "--metrics-bind-address")
+ASKING: tuple[Setting | Option, ...] = (CONFIG, *HOST, METRICS)
+"""Of a command that asks the kernel of a node what a daemon with these settings put there."""
+SOURCE = (
+    own_settings.MANIFESTS,
+    *(each for each in kubeproxy_settings.PROCESS if each.flag in ("--kubeconfig", "--master")),
+)
+DECIDING: tuple[Setting | Option, ...] = (
+    *ASKING,
+    *SOURCE,
+    own_settings.DATAPATH,
+    *TRAFFIC,
+    own_settings.DEVICES,
+    own_settings.POD_DEVICES,
+    own_settings.TC_ATTACHMENT,
+)
+"""… and what it should have put there."""
 LOGGING: tuple[Option, ...] = (
     click.option("--log-format", type=click.Choice(["text", "json"]), default=None, show_default="text"),
     click.option("-v", "--verbose", "verbosity", count=True, help="Say more; -v=2 and --v=2 mean the same as -vv."),
@@ -63,6 +81,12 @@ def load_options(options: Mapping[str, Any], file: ConfigurationFile | None = No
     loaded = load(file, (*given_of(RUNNING, options), *filter(None, logging)), MAP_NAMES)
     tree = encode(loaded.document)
     return replace(loaded, flags={setting.flag.removeprefix("--"): value_in(tree, setting) for setting in RUNNING})
+
+
+def load_asking(options: Mapping[str, Any]) -> Config:
+    """The configuration of a command that has ASKING, or DECIDING too. Raises UsageError."""
+    path = options.get("config")
+    return load_options(options, read_configuration(path) if path else None).config
 
 
 def ignored_flags(options: Mapping[str, Any]) -> tuple[str, ...]:

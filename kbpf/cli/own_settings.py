@@ -1,5 +1,7 @@
 """kbpf's own flags. In a configuration file they stand under `kbpf:`."""
 
+import click
+
 from kbpf.cli.kinds import MapEntries, choice
 from kbpf.cli.setting import Setting
 from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend, TcAttachment
@@ -11,6 +13,7 @@ SIZED_MAPS = tuple(
     if spec.name in NUMBERED_MAPS - {NAMES.name} or spec in (LOCAL_ADDR, CONNECTIONS, FLOWS, SOURCE_RANGES)
 )
 
+OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 NODE_IP = Setting(
     "--node-ip", ("kbpf.nodeIP",), "This node's addresses.", metavar="IPS", default="from the Node object"
 )

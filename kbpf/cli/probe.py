@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kbpf.cli.options import HOST, apply, load_options
-from kbpf.cli.own_settings import DATAPATH, TC_ATTACHMENT
+from kbpf.cli.own_settings import DATAPATH, OUTPUT, TC_ATTACHMENT
 from kbpf.clock import SystemClock
 from kbpf.composition import make_ebpf, make_iptables
 from kbpf.datapath.interface import Answer, Support
@@ -62,8 +62,7 @@ def _show(supports: dict[str, Support], name: str, reason: str) -> None:
 
 
 def _command() -> click.Command:
-    output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-    return click.command("probe")(apply([*HOST, DATAPATH, TC_ATTACHMENT, output], probe))
+    return click.command("probe")(apply([*HOST, DATAPATH, TC_ATTACHMENT, OUTPUT], probe))
 
 
 probe_command = _command()

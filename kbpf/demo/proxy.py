@@ -17,7 +17,7 @@ from kbpf.demo.node import Node
 from kbpf.errors import CommandFailed, KbpfError
 
 HEALTHZ_PORT = 10256
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 COMMAND = (sys.executable, "-m", "kbpf")
 _SYNC_SENTENCE = re.compile(r" of \d+ services: (\d+) writes")
 

@@ -36,9 +36,10 @@ class MetricsPages:
         metrics: Callable[[], bytes],
         mode: Callable[[], str],
         clock: Clock,
+        status: Callable[[], Mapping[str, object]] = dict,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`mode` is "ebpf" or "iptables"; `debug` are further pages, of text."""
+        """`mode` is "ebpf" or "iptables"; `status` is for `kbpf status`; `debug` are further pages, of text."""
         self._process = process
         self._mode = mode
         self._clock = clock
@@ -50,6 +51,7 @@ class MetricsPages:
             "/metrics": lambda: Response(HTTPStatus.OK, metrics(), CONTENT_TYPE),
             "/metrics/slis": lambda: Response(HTTPStatus.OK, self._indicators.text(), CONTENT_TYPE),
             "/proxyMode": lambda: _text(mode()),
+            "/status": lambda: Response(HTTPStatus.OK, msgspec.json.encode(status())),
             "/statusz": self._statusz,
             "/version": _version,
             **{path: _text_page(text) for path, text in (debug or {}).items()},

@@ -45,7 +45,7 @@ def expected_verdict(table: ServiceTable, flow: Flow, node: ReferenceNode) -> Ve
 
 
 def _decide(table: ServiceTable, flow: Flow, node: ReferenceNode) -> Verdict:
-    hit = _lookup(table, flow, node)
+    hit = find_frontend(table, flow, node)
     if hit is None:
         return _closed_node_port(table, flow, node)
     port, frontend = hit
@@ -58,7 +58,7 @@ def _decide(table: ServiceTable, flow: Flow, node: ReferenceNode) -> Verdict:
     return _external(port, flow, node)
 
 
-def _lookup(table: ServiceTable, flow: Flow, node: ReferenceNode) -> tuple[ResolvedPort, Frontend] | None:
+def find_frontend(table: ServiceTable, flow: Flow, node: ReferenceNode) -> tuple[ResolvedPort, Frontend] | None:
     """An exact address first, then, on an address where node ports are open, the node port."""
     family = family_of(flow.destination)
     hit = _find(table, FrontendKey(family, flow.destination, flow.port, flow.protocol))

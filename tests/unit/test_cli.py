@@ -56,7 +56,7 @@ def test_help_shows_examples_and_subcommands(capsys: pytest.CaptureFixture[str])
         assert word in words
 
 
-@pytest.mark.parametrize("command", ["render", "probe", "cleanup", "demo"])
+@pytest.mark.parametrize("command", ["render", "probe", "status", "explain", "verify", "top", "cleanup", "demo"])
 def test_every_subcommand_has_help(command: str, capsys: pytest.CaptureFixture[str]):
     assert run([command, "--help"]) == 0
     assert "Usage: kbpf" in capsys.readouterr().out
@@ -87,6 +87,13 @@ def test_every_subcommand_has_help(command: str, capsys: pytest.CaptureFixture[s
         (["--frobnicate"], "No such option"),
         (["serve"], "No such command 'serve'"),
         (["render"], "--manifests"),
+        (["verify", "--config", "/nowhere"], "--config /nowhere: No such file"),
+        (["verify", "--kubeconfig", "/nonexistent/file"], "--kubeconfig /nonexistent/file: No such file"),
+        (["explain", "10.42.1.9"], "Missing argument 'DESTINATION'"),
+        (["explain", "10.42.1.9", "10.96.0.10"], "DESTINATION is ADDRESS:PORT"),
+        (["explain", "nobody", "10.96.0.10:80"], "CLIENT is an IP address, or `host`"),
+        (["top", "--interval=1"], "such as 30s"),
+        (["status", "-o", "yaml"], "'yaml' is not one of"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]):

@@ -84,8 +84,12 @@ def _words(spec: AnySpec, field: str) -> Words:
     return _WORDS.get(field, _PLAIN)
 
 
+def field_words(spec: AnySpec, row: Any) -> dict[str, str]:
+    return {field: _words(spec, field).write(content) for field, content in row._asdict().items()}
+
+
 def _fields(spec: AnySpec, row: Any) -> str:
-    return " ".join(f"{field}={_words(spec, field).write(content)}" for field, content in row._asdict().items())
+    return " ".join(f"{field}={word}" for field, word in field_words(spec, row).items())
 
 
 def key_line(spec: AnySpec, key: Any) -> str:

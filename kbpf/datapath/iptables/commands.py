@@ -93,6 +93,10 @@ class Tool:
         """All tables, as iptables-save prints them."""
         return self._checked([f"{self.name}-save"])
 
+    def save_counters(self) -> str:
+        """The same with the counters of every rule in front."""
+        return self._checked([f"{self.name}-save", "--counters"])
+
     def restore(self, text: str) -> None:
         """Apply a restore input; each of its tables is taken whole or not at all.
 

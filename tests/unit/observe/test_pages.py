@@ -67,6 +67,12 @@ def test_flagz_shows_every_flag_by_name(pages: MetricsPages):
         assert line in lines
 
 
+def test_status_is_what_the_process_says_of_itself(clock: FakeClock):
+    said: dict[str, object] = {"datapath": "ebpf", "lastSync": 12.5}
+    process = Process(clock.now(), {}, {})
+    assert json.loads(body(MetricsPages(process, bytes, str, clock, lambda: said), "/status")) == said
+
+
 def test_statusz_says_since_when_and_where_to_look(pages: MetricsPages, clock: FakeClock):
     clock.advance(3 * 3600 + 4 * 60 + 5)
     lines = body(pages, "/statusz").splitlines()
@@ -78,7 +84,7 @@ def test_statusz_says_since_when_and_where_to_look(pages: MetricsPages, clock: F
 
 def test_stacks_and_objects_are_shown_where_profiling_is_on_and_nowhere_else(pages: MetricsPages, clock: FakeClock):
     process = Process(clock.now(), {}, {})
-    debugging = MetricsPages(process, lambda: b"", lambda: "ebpf", clock, DEBUG_PAGES)
+    debugging = MetricsPages(process, lambda: b"", lambda: "ebpf", clock, debug=DEBUG_PAGES)
     assert f"in {sys._getframe().f_code.co_name}" in body(debugging, "/debug/stacks")
     assert " objects, " in body(debugging, "/debug/objects")
     for path in DEBUG_PAGES:
