@@ -7,14 +7,14 @@ from typing import NoReturn
 INTERRUPTED = 130
 """What a shell reports for a process that Ctrl-C ended."""
 
-GARBAGE_THRESHOLDS = 100_000, 50, 100
-"""Modules and the objects of a cluster live long and in no circles: with Python's own thresholds, looking for circles
-among them is a quarter of what a start costs."""
+FIRST_GARBAGE_AT = 1_000_000
+"""Modules and the objects of a cluster live long and in no circles: with Python's own threshold, looking for circles
+among them is a quarter of what a start costs. After the start the server lowers it."""
 
 
 def main() -> NoReturn:
     """Exit codes as in the documentation: 0 fine, 1 run-time failure, 2 usage, 3 unavailable, 4 owned by another."""
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    gc.set_threshold(FIRST_GARBAGE_AT)
     try:
         from kbpf.cli.main import run
 

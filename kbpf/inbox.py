@@ -5,25 +5,27 @@ cluster would lie here at once, and what they took of the memory would not come 
 """
 
 import queue
-import threading
+import time
 
 from kbpf.model.events import Event, SourceFailed
 
 MOST_WAITING = 2000
-LOOK_AGAIN_S = 0.2
+LOOK_AGAIN_S = 0.005
+"""The control thread takes as many as may wait in several times that; a semaphore would cost more than an event."""
 
 
 class Inbox:
     def __init__(self, most_waiting: int = MOST_WAITING) -> None:
         self._events: queue.SimpleQueue[Event | SourceFailed | None] = queue.SimpleQueue()
-        self._room = threading.Semaphore(most_waiting)
+        self._most_waiting = most_waiting
         self._is_closed = False
 
     def put(self, event: Event | SourceFailed) -> None:
         """Waits for room. Called by the threads of sources, in the order in which things happened."""
-        while not self._room.acquire(timeout=LOOK_AGAIN_S):
+        while self._events.qsize() >= self._most_waiting:
             if self._is_closed:
                 return
+            time.sleep(LOOK_AGAIN_S)
         self._events.put(event)
 
     def interrupt(self) -> None:
@@ -32,10 +34,7 @@ class Inbox:
 
     def take(self, timeout_s: float | None) -> Event | SourceFailed | None:
         """The oldest event. Raises queue.Empty when there is none for so long; None: wait for ever."""
-        event = self._events.get(timeout=timeout_s) if timeout_s != 0 else self._events.get_nowait()
-        if event is not None:
-            self._room.release()
-        return event
+        return self._events.get(timeout=timeout_s) if timeout_s != 0 else self._events.get_nowait()
 
     def close(self) -> None:
         """Nobody takes any more: whoever waits for room may go."""

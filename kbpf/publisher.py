@@ -12,12 +12,14 @@ from kbpf.errors import DatapathError, KbpfError
 from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
-from kbpf.model.table import FrontendKind, Outcome, ServiceTable, View
+from kbpf.model.table import FrontendKind, Outcome, ResolvedPort, ServiceTable, Target, View
 from kbpf.observe.health import HealthTracker
 from kbpf.observe.metrics import Metrics
 from kbpf.observe.service_health import Hosts, ServiceHealthPorts
 from kbpf.proxier import Status
 from kbpf.tracking.trackers import ChangeCounts
+
+NOWHERE = Target(View.LOCAL, Outcome.DROP)
 
 
 class Publisher:
@@ -163,28 +165,26 @@ class LocalPolicies:
     def __init__(self) -> None:
         self.service_ports = 0
         self.without_endpoints: Counter[tuple[str, Family]] = Counter()
-        self._of: dict[ServiceName, tuple[int, Counter[tuple[str, Family]]]] = {}
+        self._ports: dict[ServiceName, int] = {}
+        self._without: dict[ServiceName, list[tuple[str, Family]]] = {}
 
     def update(self, services: Iterable[ServiceName], table: ServiceTable) -> None:
         for service in services:
-            before = self._of.pop(service, (0, Counter()))
-            after = _policies_of(service, table)
-            if after[0]:
-                self._of[service] = after
-            self.service_ports += after[0] - before[0]
-            self.without_endpoints.update(after[1])
-            self.without_endpoints.subtract(before[1])
+            ports = table.ports_of(service)
+            self.service_ports += len(ports) - self._ports.pop(service, 0)
+            self.without_endpoints.subtract(self._without.pop(service, ()))
+            if ports:
+                self._ports[service] = len(ports)
+            if without := _without_endpoints(ports):
+                self._without[service] = without
+                self.without_endpoints.update(without)
 
 
-def _policies_of(service: ServiceName, table: ServiceTable) -> tuple[int, Counter[tuple[str, Family]]]:
-    ports = table.ports_of(service)
-    found: Counter[tuple[str, Family]] = Counter()
+def _without_endpoints(ports: Iterable[ResolvedPort]) -> list[tuple[str, Family]]:
+    found = []
     for port in ports:
-        is_external = any(frontend.kind is not FrontendKind.CLUSTER_IP for frontend in port.frontends)
-        sides = [("internal", port.internal), *([("external", port.external)] if is_external else ())]
-        found.update(
-            (side, port.family)
-            for side, target in sides
-            if target.view is View.LOCAL and target.outcome is Outcome.DROP
-        )
-    return len(ports), found
+        if port.internal == NOWHERE:
+            found.append(("internal", port.family))
+        if port.external == NOWHERE and any(each.kind is not FrontendKind.CLUSTER_IP for each in port.frontends):
+            found.append(("external", port.family))
+    return found

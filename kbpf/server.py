@@ -38,6 +38,9 @@ from kbpf.tracking.trackers import Trackers
 
 log = logging.getLogger(__name__)
 
+GARBAGE_THRESHOLDS = 100_000, 50, 100
+"""Of a process that has started."""
+
 
 def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     """Run the proxy until a signal, or sync once. Raises KbpfError when it cannot start, or the one sync fails.
@@ -107,6 +110,7 @@ def _after_sync(tuning: ConntrackTuning) -> None:
     if not gc.get_freeze_count():
         # What the initial lists brought is there to stay: no collection need look through it, 0.2 s at a time.
         gc.freeze()
+        gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def _tune_late(tuning: ConntrackTuning) -> None:

@@ -5,14 +5,14 @@ nothing is written to the kernel.
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 from kbpf.errors import KbpfError
+from kbpf.model.constant import Constant
 from kbpf.model.names import ServiceName, SliceName
 from kbpf.model.objects import EndpointSlice, Node, Service
 
 
-class Kind(Enum):
+class Kind(Constant):
     SERVICE = "Service"
     ENDPOINT_SLICE = "EndpointSlice"
     NODE = "Node"

@@ -1,10 +1,11 @@
 """Names: which Service, which of its ports, which slice. Tuples, since they are the keys of every table."""
 
-from enum import Enum
 from typing import NamedTuple
 
+from kbpf.model.constant import Constant
 
-class Protocol(Enum):
+
+class Protocol(Constant):
     TCP = "TCP"
     UDP = "UDP"
     SCTP = "SCTP"

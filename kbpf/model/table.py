@@ -5,30 +5,30 @@
 
 from bisect import insort
 from collections.abc import Collection, Iterator
-from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
 from kbpf.model.address import Address, Family
+from kbpf.model.constant import Constant
 from kbpf.model.names import Protocol, ServiceName, ServicePortName
 
 
-class FrontendKind(Enum):
+class FrontendKind(Constant):
     CLUSTER_IP = "ClusterIP"
     EXTERNAL_IP = "ExternalIP"
     LOAD_BALANCER_IP = "LoadBalancerIP"
     NODE_PORT = "NodePort"
 
 
-class View(Enum):
+class View(Constant):
     """Which of a service port's two backend lists a frontend uses."""
 
     CLUSTER = "cluster"
     LOCAL = "local"
 
 
-class Outcome(Enum):
+class Outcome(Constant):
     """What a frontend does with a new flow. REJECT answers with an ICMP error, DROP stays silent."""
 
     FORWARD = "forward"

@@ -69,6 +69,8 @@ class ServiceHealthPorts:
         """
         for service in services:
             found = local_endpoints(service, table)
+            if not found and not self._counts:
+                continue  # nearly no Service has such a port
             for family in Family:
                 if family in found:
                     self._counts[service, family] = found[family]

@@ -26,21 +26,21 @@ def categorize(endpoints: Endpoints, port: ServicePort, node: NodeTopology) -> C
     `has_any` is true when some endpoint somewhere could serve, even if no list of this node may use it: that is the
     difference between "no endpoints" (reject) and "no local endpoints" (drop).
     """
-    ready = tuple(endpoint for endpoint in endpoints if endpoint.ready)
-    draining = tuple(endpoint for endpoint in endpoints if endpoint.serving and endpoint.terminating)
+    ready = tuple([endpoint for endpoint in endpoints if endpoint.ready])
+    draining = tuple([endpoint for endpoint in endpoints if endpoint.terminating and endpoint.serving])
     cluster: Endpoints = ()
     local: Endpoints = ()
     if port.uses_cluster_endpoints:
         near = topology_filter(ready, node)
-        cluster = tuple(endpoint for endpoint in ready if near(endpoint)) or draining
+        cluster = (tuple(filter(near, ready)) if near else ready) or draining
     if port.uses_local_endpoints:
         # Falls back on its own, even when ready endpoints exist elsewhere; topology never filters it.
         local = _local(ready) or _local(draining)
     return Categories(cluster, local, bool(cluster) or (port.uses_local_endpoints and bool(ready or draining)))
 
 
-def topology_filter(ready: Endpoints, node: NodeTopology) -> Callable[[Endpoint], bool]:
-    """PreferSameNode, else PreferSameZone, else everything.
+def topology_filter(ready: Endpoints, node: NodeTopology) -> Callable[[Endpoint], bool] | None:
+    """PreferSameNode, else PreferSameZone, else everything (None).
 
     A kind of hint counts only if every ready endpoint carries it and at least one names this node (zone): the
     controller removes hints when a zone would be overloaded, and a half-updated set must not black-hole anyone.
@@ -53,7 +53,7 @@ def topology_filter(ready: Endpoints, node: NodeTopology) -> Callable[[Endpoint]
         and any(node.zone in endpoint.zone_hints for endpoint in ready)
     ):
         return lambda endpoint: node.zone in endpoint.zone_hints
-    return lambda endpoint: True
+    return None
 
 
 def _local(endpoints: Endpoints) -> Endpoints:

@@ -83,17 +83,15 @@ def _endpoints(
         if not endpoint.addresses:
             continue
         text = endpoint.addresses[0]
-        field = f"endpoints[{index}].addresses[0]"
         try:
             address = parse_address(text)
+            if family_of(address) is not family:
+                raise ValueError(f"is not an {family.value} address")
         except ValueError as error:
+            field = f"endpoints[{index}].addresses[0]"
             problems.append(Problem(subject, field, shown(text), f"{error}, endpoint skipped"))
-            continue
-        if family_of(address) is not family:
-            action = f"is not an {family.value} address, endpoint skipped"
-            problems.append(Problem(subject, field, shown(text), action))
-            continue
-        found.append(_endpoint(endpoint, address, node_name))
+        else:
+            found.append(_endpoint(endpoint, address, node_name))
     return tuple(found)
 
 

@@ -116,4 +116,4 @@ def _rules(pages: tuple[Page, ...]) -> tuple[PortRules, ...]:
 
 
 def _count_rules(pages: tuple[Page, ...]) -> int:
-    return sum(len(chain.rules) for page in pages for chain in page.rules.chains)
+    return sum([len(rules) for page in pages for _, rules in page.rules.chains])

@@ -101,7 +101,7 @@ class FamilyRules:
             held[key.table] += len(chain.rules)
         written: Counter[Table] = Counter()
         for each in inputs:
-            written.update({part.table: sum(len(chain.rules) for chain in part.chains) for part in each.tables})
+            written.update({part.table: part.rules for part in each.tables})
         return {table.value: RuleCount(held[table], written[table]) for table in (Table.FILTER, Table.NAT)}
 
 

@@ -67,9 +67,10 @@ def removal_order(chain: str) -> tuple[int, str]:
 
 
 def _hash(text: str) -> str:
-    """The first sixteen characters of the digest in base 32, two at a time; b32encode takes twice as long."""
-    bits, pairs = int.from_bytes(sha256(text.encode()).digest()[:10], "big"), _PAIRS
+    """The first sixteen characters of the digest in base 32, two at a time; b32encode takes four times as long."""
+    digest, pairs = sha256(text.encode()).digest(), _PAIRS
+    high, low = int.from_bytes(digest[:5], "big"), int.from_bytes(digest[5:10], "big")
     return (
-        f"{pairs[bits >> 70]}{pairs[bits >> 60 & 1023]}{pairs[bits >> 50 & 1023]}{pairs[bits >> 40 & 1023]}"
-        f"{pairs[bits >> 30 & 1023]}{pairs[bits >> 20 & 1023]}{pairs[bits >> 10 & 1023]}{pairs[bits & 1023]}"
+        f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
+        f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
     )

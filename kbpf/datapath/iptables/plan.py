@@ -79,7 +79,8 @@ def against_applied(turned: Iterable[Turned], before: SharedChains, after: Share
 
 def against_observed(book: RuleBook, shared: SharedChains, observed: Ruleset) -> Difference:
     """What a full sync writes: whatever the kernel does not hold, and not one rule more."""
-    bodies = [tuple(chain for chain in body if not _holds(observed, Table.NAT, chain)) for body in book.bodies()]
+    nat = observed.get(Table.NAT, {})
+    bodies = [tuple([chain for chain in body if not _holds(nat, chain)]) for body in book.bodies()]
     stale, kept, warnings = _stale(observed, {chain.name for body in book.bodies() for chain in body})
     written = {*shared.foundation, *shared.dispatch}
     edits, ahead = _jump_edits(observed)
@@ -99,11 +100,13 @@ def _has(observed: Ruleset, key: ChainKey) -> bool:
 
 
 def _missing(chains: Mapping[ChainKey, Chain], observed: Ruleset) -> tuple[Placed, ...]:
-    return tuple(Placed(key.table, chain) for key, chain in chains.items() if not _holds(observed, key.table, chain))
+    return tuple(
+        Placed(key.table, chain) for key, chain in chains.items() if not _holds(observed.get(key.table, {}), chain)
+    )
 
 
-def _holds(observed: Ruleset, table: Table, wanted: Chain) -> bool:
-    there = observed.get(table, {}).get(wanted.name)
+def _holds(chains: Mapping[str, Chain], wanted: Chain) -> bool:
+    there = chains.get(wanted.name)
     return (
         there is not None
         and len(there.rules) == len(wanted.rules)
@@ -164,7 +167,7 @@ def arrange(difference: Difference, chunk_chains: int | None) -> tuple[RestoreIn
         inputs = [_input(difference)]
     else:
         inputs = [_input(part) for part in _chunks(difference, chunk_chains)]
-    return tuple(_in_fast_order(each) for each in inputs if each.writes)
+    return tuple(_in_fast_order(each) for each in inputs if each.tables)
 
 
 def _in_fast_order(restore_input: RestoreInput) -> RestoreInput:
@@ -209,7 +212,7 @@ def _input(difference: Difference) -> RestoreInput:
             chains += [chain for body in difference.bodies for chain in body]
         edits = difference.edits.get(table, ())
         parts.append(TableInput(table, tuple(chains), edits, difference.stale if is_nat else ()))
-    return RestoreInput(tuple(part for part in parts if part.writes))
+    return RestoreInput(tuple(part for part in parts if not part.is_empty))
 
 
 def complete_input(book: RuleBook) -> RestoreInput:

@@ -5,6 +5,7 @@ text is kube-proxy's, byte for byte. Called by the rule book for service ports t
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from kbpf.datapath.iptables.counters import LOCALHOST_NODE_PORTS, counts
@@ -204,9 +205,7 @@ class PortRenderer:
             for head, (_, target) in zip(heads, targets, strict=True):
                 rules.append(f"{head}-m recent --name {target} --rcheck --seconds {timeout_s} --reap -j {target}")
         for left, head, (_, target) in zip(range(len(targets), 0, -1), heads, targets, strict=True):
-            # The n-th of k backends is asked only when those before it were not chosen.
-            chance = f"-m statistic --mode random --probability {1 / left:.10f} " if left > 1 else ""
-            rules.append(f"{head}{chance}-j {target}")
+            rules.append(f"{head}{chance(left)}-j {target}")
         return Chain(chain, tuple(rules))
 
     def _cluster_ip_masquerade(self, chain: str) -> Iterator[str]:
@@ -243,6 +242,12 @@ class PortRenderer:
         if not self.with_comments:
             return ""
         return f"{comment(f'{self.name} -> {host_port(backend.address, backend.port)}')} "
+
+
+@lru_cache(maxsize=1024)
+def chance(left: int) -> str:
+    """The match of the first of so many backends: the n-th one is asked only when those before it were not chosen."""
+    return f"-m statistic --mode random --probability {1 / left:.10f} " if left > 1 else ""
 
 
 def is_local_match(detector: LocalDetector | None) -> str | None:

@@ -6,8 +6,9 @@ character pass. Built by render and static, arranged by plan, written by command
 
 import re
 from collections.abc import Iterator, Mapping
-from enum import Enum
 from typing import NamedTuple
+
+from kbpf.model.constant import Constant
 
 MAX_COMMENT = 255
 """What xt_comment holds, without the final NUL."""
@@ -30,7 +31,7 @@ def comment(text: str) -> str:
     return f'-m comment --comment "{text}"' if " " in text else f"-m comment --comment {text}"
 
 
-class Table(Enum):
+class Table(Constant):
     """In the order of a restore input: filter is committed before nat, as kube-proxy does it."""
 
     MANGLE = "mangle"
@@ -80,8 +81,16 @@ class TableInput(NamedTuple):
     @property
     def writes(self) -> int:
         """Chains and rules that are written or deleted."""
-        chains = sum(1 + len(chain.rules) for chain in self.chains)
-        return chains + len(self.edits) + len(self.removed)
+        return len(self.chains) + self.rules + len(self.edits) + len(self.removed)
+
+    @property
+    def rules(self) -> int:
+        """Those in whole chains."""
+        return sum([len(rules) for _, rules in self.chains])
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.chains or self.edits or self.removed)
 
 
 class RestoreInput(NamedTuple):
