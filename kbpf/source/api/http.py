@@ -60,9 +60,11 @@ class HttpAnswer:
 
     def _chunks(self) -> Iterator[bytes]:
         """Whatever is there, as soon as it is there."""
+        response = self._response
+        # Both wait for no more than one chunk of the transfer; the first, which knows them, takes half the time.
+        parts = response.stream(CHUNK) if response.chunked else iter(lambda: response.read1(CHUNK), b"")
         try:
-            while chunk := self._response.read1(CHUNK):
-                yield chunk
+            yield from parts
         except (HTTPError, OSError) as error:
             raise failure_of(error, self._url) from error
 
