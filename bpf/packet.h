@@ -77,6 +77,8 @@ struct packet {
 	bool is_ipv4;
 	bool is_fragment;
 	bool has_transport; /* not so in fragments but the first */
+	bool is_from_pod; /* as far as the device tells */
+	bool is_bridged;
 	__u32 fragment_id;
 	__u32 network; /* offsets of the headers */
 	__u32 transport;

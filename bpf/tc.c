@@ -17,6 +17,7 @@
 
 #define NEXT (-1) /* TC_ACT_UNSPEC and TCX_NEXT */
 #define DROP 2 /* TC_ACT_SHOT and TCX_DROP */
+#define VLAN_ID 0xfff
 
 static __always_inline int leave(enum reason reason)
 {
@@ -51,7 +52,7 @@ static __always_inline bool is_in_range(__u32 service_id, const struct address *
 static __always_inline bool describe(const struct packet *packet,
 				     const struct frontend_value *frontend, struct caller *caller)
 {
-	bool is_pod = is_in_range(0, &packet->source);
+	bool is_pod = packet->is_from_pod || is_in_range(0, &packet->source);
 
 	caller->client = packet->source;
 	caller->view = is_pod ? frontend->internal_view : frontend->external_view;
@@ -246,13 +247,23 @@ static __always_inline int to_backend(struct __sk_buff *skb, const struct packet
 	       set_port(skb, packet, END_SOURCE, packet->source_port, flow->translated_port);
 }
 
+/* Translated before, and here again: what its answer would be has a row. */
+static __always_inline bool is_under_way(struct flow_key answer)
+{
+	struct flow_value flow;
+
+	return find_flow(&answer, &flow);
+}
+
 static __always_inline enum reason forward(struct __sk_buff *skb, const struct packet *packet)
 {
 	struct flow_key key = key_of(packet, FLOW_FROM_CLIENT);
-	struct flow_value flow;
-	struct flow_value *found = find_flow(&key, &flow);
+	struct flow_value flow, *found;
 	enum reason reason = REASON_REMEMBERED;
 
+	if (packet->is_bridged && is_under_way(key_of_answer(packet, FLOW_FROM_BACKEND)))
+		return REASON_NOT_A_FRONTEND;
+	found = find_flow(&key, &flow);
 	if (found && !is_current(packet, &key, &flow)) {
 		forget_flow(&key, &flow);
 		found = NULL;
@@ -287,6 +298,8 @@ static __always_inline enum reason forward_error(struct __sk_buff *skb, const st
 
 	if (!parse_quoted(skb, error, &quoted))
 		return REASON_OTHER_PROTOCOL;
+	if (error->is_bridged && is_under_way(key_of(&quoted, FLOW_FROM_BACKEND)))
+		return REASON_NO_FLOW;
 	key = key_of_answer(&quoted, FLOW_FROM_CLIENT);
 	if (!find_flow(&key, &flow) || !same_address(&error->destination, &quoted.source))
 		return REASON_NO_FLOW;
@@ -344,28 +357,45 @@ static __always_inline enum reason reverse_error(struct __sk_buff *skb, const st
 	return REASON_ERROR_TRANSLATED;
 }
 
-/* ---- the programs, for devices with and without an Ethernet header */
+/* ---- the programs: a pair for each kind of device */
 
 static __always_inline bool parse(struct __sk_buff *skb, __u32 network, struct packet *packet)
 {
-	/* Tagged packets belong to the VLAN's own device, which has a program of its own. */
-	if (skb->vlan_present)
+	/* Tagged packets belong to the VLAN's own device, which has a program of its own. A tag
+	 * without a VLAN gives a priority only. */
+	if (skb->vlan_present && (skb->vlan_tci & VLAN_ID))
 		return false;
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return parse_network(skb, network, true, packet);
 	return skb->protocol == bpf_htons(ETH_P_IPV6) && parse_network(skb, network, false, packet);
 }
 
-static __always_inline int ingress(struct __sk_buff *skb, __u32 network)
+/*
+ * Netfilter may already have seen a packet that came over a bridge, and remembers
+ * it as it was: the kernel must forget that. A packet that arrives anew has no past,
+ * and is_under_way knows it.
+ */
+static __always_inline int arrive(struct __sk_buff *skb, const struct packet *packet,
+				  enum reason reason)
 {
-	struct packet packet = {};
+	int verdict = leave(reason);
+
+	if (!packet->is_bridged || (!is_translated(reason) && reason != REASON_ERROR_TRANSLATED))
+		return verdict;
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
+/* "from" holds what the device tells of its packets. */
+static __always_inline int ingress(struct __sk_buff *skb, __u32 network, struct packet from)
+{
+	struct packet packet = from;
 
 	if (!parse(skb, network, &packet))
 		return NEXT;
 	if (parse_transport(skb, &packet))
-		return leave(forward(skb, &packet));
+		return arrive(skb, &packet, forward(skb, &packet));
 	if (is_error(skb, &packet))
-		return leave(forward_error(skb, &packet));
+		return arrive(skb, &packet, forward_error(skb, &packet));
 	return NEXT;
 }
 
@@ -384,7 +414,9 @@ static __always_inline int egress(struct __sk_buff *skb, __u32 network)
 
 int tc_ingress(struct __sk_buff *skb)
 {
-	return ingress(skb, ETHERNET_HEADER);
+	struct packet from = {};
+
+	return ingress(skb, ETHERNET_HEADER, from);
 }
 
 int tc_egress(struct __sk_buff *skb)
@@ -392,14 +424,54 @@ int tc_egress(struct __sk_buff *skb)
 	return egress(skb, ETHERNET_HEADER);
 }
 
-#if HAVE_RAW_DEVICES
+#if HAVE_TC_INGRESS_RAW
 int tc_ingress_raw(struct __sk_buff *skb)
 {
-	return ingress(skb, 0);
-}
+	struct packet from = {};
 
+	return ingress(skb, 0, from);
+}
+#endif
+
+#if HAVE_TC_EGRESS_RAW
 int tc_egress_raw(struct __sk_buff *skb)
 {
 	return egress(skb, 0);
+}
+#endif
+
+#if HAVE_TC_INGRESS_BRIDGE
+int tc_ingress_bridge(struct __sk_buff *skb)
+{
+	struct packet from = {.is_bridged = true};
+
+	return ingress(skb, ETHERNET_HEADER, from);
+}
+#endif
+
+#if HAVE_TC_INGRESS_PODS
+int tc_ingress_pods(struct __sk_buff *skb)
+{
+	struct packet from = {.is_from_pod = true};
+
+	return ingress(skb, ETHERNET_HEADER, from);
+}
+#endif
+
+#if HAVE_TC_INGRESS_PODS_RAW
+int tc_ingress_pods_raw(struct __sk_buff *skb)
+{
+	struct packet from = {.is_from_pod = true};
+
+	return ingress(skb, 0, from);
+}
+#endif
+
+#if HAVE_TC_INGRESS_PODS_BRIDGE
+int tc_ingress_pods_bridge(struct __sk_buff *skb)
+{
+	struct packet from = {.is_from_pod = true, .is_bridged = true};
+
+	return ingress(skb, ETHERNET_HEADER, from);
 }
 #endif

@@ -84,7 +84,9 @@ class NodeAddresses:
 
 def find_uplinks(config: Config, own: Node | None) -> tuple[Device, ...]:
     """The devices by which packets from elsewhere arrive."""
-    return uplinks(own_addresses(config, own), (*config.devices, *config.pod_devices))
+    found = uplinks(own_addresses(config, own), (*config.devices, *config.pod_devices))
+    telling = detectors(config, own).values()
+    return tuple(replace(each, is_of_pods=any(detector.is_for(each.name) for detector in telling)) for each in found)
 
 
 def serves_packets(config: Config) -> bool:

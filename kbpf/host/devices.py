@@ -20,7 +20,7 @@ GET_LINK, GET_ROUTE = 18, 26
 LINK_HEADER = struct.Struct("=BxHiII")  # family, type of hardware, index, flags, change
 ROUTE_HEADER = struct.Struct("=BBBBBBBBI")  # family, two lengths, service, table, protocol, scope, type, flags
 NEXT_HOP = struct.Struct("=HBBi")  # length, flags, hops, index
-IFLA_IFNAME = 3
+IFLA_IFNAME, IFLA_LINKINFO, IFLA_INFO_KIND = 3, 18, 1
 RTA_OIF, RTA_MULTIPATH = 4, 9
 ETHERNET, LOOPBACK = 1, 772
 TABLE_MAIN, UNICAST, SCOPE_GLOBAL = 254, 1, 0
@@ -64,9 +64,14 @@ def _links(netlink: NetlinkSocket) -> Iterator[tuple[int, Device]]:
         _, hardware, index, _, _ = LINK_HEADER.unpack_from(buffer, start)
         if hardware == LOOPBACK:
             continue
-        for kind, first, last in attributes(buffer, start + LINK_HEADER.size, end):
-            if kind == IFLA_IFNAME:
-                yield index, Device(index, buffer[first : last - 1].decode(errors="replace"), hardware == ETHERNET)
+        found = {kind: buffer[a:b] for kind, a, b in attributes(buffer, start + LINK_HEADER.size, end)}
+        name = found[IFLA_IFNAME].rstrip(b"\0").decode(errors="replace")
+        yield index, Device(index, name, hardware == ETHERNET, _kind(found.get(IFLA_LINKINFO, b"")) == b"bridge")
+
+
+def _kind(link: bytes) -> bytes:
+    kinds = [link[a:b] for kind, a, b in attributes(link, 0, len(link)) if kind == IFLA_INFO_KIND]
+    return kinds[0].rstrip(b"\0") if kinds else b""
 
 
 def _with_address(netlink: NetlinkSocket, wanted: Collection[Address]) -> Iterator[int]:

@@ -30,6 +30,13 @@ class LocalDetector:
             return in_cidr(flow.source, self.cidr)
         return flow.origin is Origin.POD
 
+    def is_for(self, device: str) -> bool:
+        """Do only pods send by the device of this name?"""
+        if self.interface is None:
+            return False
+        prefix = self.interface.removesuffix("+")
+        return device == self.interface or (prefix != self.interface and device.startswith(prefix))
+
 
 def in_cidr(address: Address, cidr: str) -> bool:
     network = ipaddress.ip_network(cidr)

@@ -11,6 +11,9 @@ class Device:
     name: str
     has_ethernet_header: bool = True
     """Tunnels and WireGuard carry IP packets without one."""
+    is_bridge: bool = False
+    is_of_pods: bool = False
+    """Whoever sends by it is a pod of this node."""
 
 
 class Side(Enum):

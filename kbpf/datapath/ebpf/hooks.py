@@ -33,12 +33,14 @@ HOOKS: tuple[Hook, ...] = (
 
 # What TCX links say; a program for either device end loads without.
 TCX_INGRESS, TCX_EGRESS = 46, 47
-PACKET_PROGRAMS: tuple[Hook, ...] = (
-    Hook("tc_ingress", PROGRAM_SCHED_CLS, 0),
-    Hook("tc_egress", PROGRAM_SCHED_CLS, 0),
+PACKET_PROGRAMS = ("tc_ingress", "tc_egress")
+OTHER_PACKET_PROGRAMS = (
+    "tc_ingress_raw",
+    "tc_egress_raw",
+    "tc_ingress_bridge",
+    "tc_ingress_pods",
+    "tc_ingress_pods_raw",
+    "tc_ingress_pods_bridge",
 )
-RAW_PACKET_PROGRAMS: tuple[Hook, ...] = (
-    Hook("tc_ingress_raw", PROGRAM_SCHED_CLS, 0),
-    Hook("tc_egress_raw", PROGRAM_SCHED_CLS, 0),
-)
-"""For devices without an Ethernet header: tunnels, WireGuard."""
+"""For devices of other kinds: without an Ethernet header, bridges, those by which only pods send. They are built only
+where there is such a device."""

@@ -20,7 +20,7 @@ from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.rows import AnySpec
-from kbpf.datapath.ebpf.uplinks import Uplinks
+from kbpf.datapath.ebpf.uplinks import Uplinks, programs_for
 from kbpf.datapath.interface import Answer, Feature, Support
 from kbpf.errors import LoadFailed, MapError
 from kbpf.model.device import Device
@@ -80,8 +80,7 @@ class PinnedPrograms:
                 self._pins,
                 self._sizes,
                 has_set_retval=self._has_set_retval,
-                has_packet_path=self.serves_packets,
-                has_raw_devices=not all(device.has_ethernet_header for device in self._uplinks),
+                packet_programs=programs_for(self._uplinks),
             )
             self._folder = loader.ensure_loaded(self._pins, build).programs
             self._maps = Maps.open(self._pins, self._sizes)

@@ -7,12 +7,12 @@ directives: the compiler's messages name the real files. The hash names a build;
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kbpf.datapath.ebpf.hooks import HOOKS, PACKET_PROGRAMS, RAW_PACKET_PROGRAMS, Hook
+from kbpf.datapath.ebpf.hooks import HOOKS, OTHER_PACKET_PROGRAMS, PROGRAM_SCHED_CLS, Hook
 from kbpf.datapath.ebpf.layout import specs
 from kbpf.datapath.ebpf.packing import MapSpec
 from kbpf.datapath.ebpf.pins import Pins
@@ -58,13 +58,12 @@ def describe(
     sizes: Mapping[str, int],
     *,
     has_set_retval: bool,
-    has_packet_path: bool = False,
-    has_raw_devices: bool = False,
+    packet_programs: Collection[str] = (),
     folder: Path | None = None,
 ) -> Build:
     """`sizes` gives max_entries by map name where it is not the default.
 
-    `has_packet_path`: with the packet programs. `has_raw_devices`: with those for packets without an Ethernet header.
+    `packet_programs` are the names of those to build; none: packets from elsewhere are left alone.
     """
     if not _SAFE_PATH.fullmatch(str(pins.root)):
         raise UsageError(f"--bpffs-root {pins.root}: only letters, digits and ._/+@- can be compiled in")
@@ -73,13 +72,13 @@ def describe(
     definitions = {
         "MAPS_PATH": f'"{pins.maps}"',
         "HAVE_SET_RETVAL": int(has_set_retval),
-        "HAVE_RAW_DEVICES": int(has_raw_devices),
+        **{f"HAVE_{name.upper()}": int(name in packet_programs) for name in OTHER_PACKET_PROGRAMS},
         **{f"{spec.name.upper()}_ENTRIES": spec.max_entries for spec in maps},
     }
     flags = tuple(f"-D{name}={value}" for name, value in definitions.items())
     units = [Unit(amalgamated(folder / "sock.c"), HOOKS)]
-    if has_packet_path:
-        programs = PACKET_PROGRAMS + (RAW_PACKET_PROGRAMS if has_raw_devices else ())
+    if packet_programs:
+        programs = tuple(Hook(name, PROGRAM_SCHED_CLS, 0) for name in sorted(packet_programs))
         units.append(Unit(amalgamated(folder / "tc.c"), programs))
     return Build(maps, tuple(units), flags)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kbpf.datapath.ebpf import libbpf
-from kbpf.datapath.ebpf.hooks import TCX_EGRESS, TCX_INGRESS
+from kbpf.datapath.ebpf.hooks import PACKET_PROGRAMS, TCX_EGRESS, TCX_INGRESS
 from kbpf.datapath.ebpf.links import closing, open_link, open_program, remove_link
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.model.device import Device, Side
@@ -55,7 +55,11 @@ class End(NamedTuple):
 
     @property
     def program(self) -> str:
-        return f"tc_{self.side.value}" if self.device.has_ethernet_header else f"tc_{self.side.value}_raw"
+        header = "" if self.device.has_ethernet_header else "_raw"
+        if self.side is Side.EGRESS:
+            return f"tc_egress{header}"
+        pods = "_pods" if self.device.is_of_pods else ""
+        return f"tc_ingress{pods}{'_bridge' if self.device.is_bridge else header}"
 
 
 def ends(devices: Sequence[Device]) -> Iterator[End]:
@@ -63,6 +67,11 @@ def ends(devices: Sequence[Device]) -> Iterator[End]:
         # Egress first: whatever is translated can be translated back.
         yield End(device, Side.EGRESS)
         yield End(device, Side.INGRESS)
+
+
+def programs_for(devices: Sequence[Device]) -> frozenset[str]:
+    """Those of usual devices always, if any, so that another uplink of that kind is no other build."""
+    return frozenset((*PACKET_PROGRAMS, *(end.program for end in ends(devices)))) if devices else frozenset()
 
 
 class PreferredUplinks:

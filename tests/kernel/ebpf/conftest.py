@@ -9,7 +9,7 @@ import pytest
 
 from kbpf.datapath.ebpf import libbpf, links, loader, source
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
-from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.hooks import HOOKS, OTHER_PACKET_PROGRAMS, PACKET_PROGRAMS
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
 from tests.kernel.ebpf.world import Pod, empty
@@ -32,7 +32,8 @@ def pins(root: Path) -> Pins:
 
 @pytest.fixture(scope="session")
 def build(pins: Pins) -> source.Build:
-    return source.describe(pins, {}, has_set_retval=True, has_packet_path=True, has_raw_devices=True)
+    packet_programs = (*PACKET_PROGRAMS, *OTHER_PACKET_PROGRAMS)
+    return source.describe(pins, {}, has_set_retval=True, packet_programs=packet_programs)
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ from tests.kernel.ebpf.packets import (
     ip,
     segment,
 )
-from tests.kernel.ebpf.testrun import DROP, NEXT
+from tests.kernel.ebpf.testrun import DROP, NEXT, REDIRECT
 from tests.kernel.ebpf.world import TCP as TCP_NUMBER
 from tests.kernel.ebpf.world import UDP as UDP_NUMBER
 from tests.kernel.ebpf.world import Backend, Frontend, node_port, put_generation, put_service
@@ -89,14 +89,13 @@ class Device:
     """The programs of one device, and what its packets meet in the maps."""
 
     def __init__(self, maps: Maps, programs: Path, net: Net) -> None:
-        self.maps, self.net = maps, net
-        self._programs = programs
+        self.maps, self.programs, self.net = maps, programs, net
 
-    def arrive(self, packet: Packet, **how: int) -> testrun.Result:
-        return testrun.run(self._programs / "tc_ingress", bytes(packet), **how)
+    def arrive(self, packet: Packet, program: str = "tc_ingress", **how: int) -> testrun.Result:
+        return testrun.run(self.programs / program, bytes(packet), **how)
 
     def leave(self, packet: Packet) -> testrun.Result:
-        return testrun.run(self._programs / "tc_egress", bytes(packet))
+        return testrun.run(self.programs / "tc_egress", bytes(packet))
 
     def serve(
         self, *frontends: Frontend, protocol: str = "tcp", service_id: int = 20, pods: int = 1, **how: object
@@ -193,7 +192,36 @@ def test_the_programs_for_devices_without_an_ethernet_header_see_the_same(device
     assert (result.verdict, result.packet[14:]) == (NEXT, raw)
 
 
+def test_on_a_bridge_a_translated_packet_arrives_anew_and_only_once(device: Device) -> None:
+    """Services that lead to each other would keep a packet in the kernel for ever."""
+    vip, other = (device.net.vip, 80), (device.net.router, 80)
+    for service_id, (frontend, backend) in ((20, (vip, other)), (21, (other, vip))):
+        made = Frontend(frontend[0], 80, Kind.EXTERNAL_IP)
+        put_service(device.maps, service_id, [made], (Backend(service_id + 100, *backend),))
+    first = device.arrive(segment(to_vip(device.net)), "tc_ingress_bridge")
+    assert (first.verdict, ends(Ether(first.packet)).destination) == (REDIRECT, device.net.router)
+    assert has_right_checksums(first.packet)
+    again = testrun.run(device.programs / "tc_ingress_bridge", first.packet)
+    assert (again.verdict, again.packet) == (NEXT, first.packet)
+
+
+def test_on_a_bridge_what_is_not_translated_goes_on(device: Device) -> None:
+    device.serve(local(device.net))
+    assert device.arrive(segment(to_vip(device.net)), "tc_ingress_bridge").verdict == DROP
+    other = segment(to_vip(device.net)._replace(destination_port=81))
+    assert is_untouched(other, device.arrive(other, "tc_ingress_bridge"))
+
+
 # ---- who is masqueraded
+
+
+@pytest.mark.parametrize("program", ["tc_ingress_pods", "tc_ingress_pods_bridge"])
+def test_who_sends_by_a_device_of_pods_is_a_client_inside(device: Device, program: str) -> None:
+    device.configure(ConfigFlag.MASQUERADES | ConfigFlag.DETECTS_PODS4 | ConfigFlag.DETECTS_PODS6)
+    device.serve(Frontend(device.net.cluster_ip), local(device.net))
+    for address in (device.net.cluster_ip, device.net.vip):
+        result = device.arrive(segment(Ends(device.net.client, 40000, address, 80)), program)
+        assert (ends(Ether(result.packet)).destination, result.mark) == (device.net.pods[0], 0)
 
 
 def test_a_local_policy_keeps_the_clients_address_and_to_local_backends(device: Device) -> None:

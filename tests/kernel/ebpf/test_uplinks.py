@@ -9,6 +9,7 @@ import pytest
 
 from kbpf.datapath.ebpf import loader, source
 from kbpf.datapath.ebpf.filters import FilteredUplinks
+from kbpf.datapath.ebpf.hooks import PACKET_PROGRAMS
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.uplinks import PreferredUplinks, TcxLinks, Uplinks, Way
 from kbpf.demo.namespaces import Namespace
@@ -89,6 +90,13 @@ def test_every_way_out_of_a_default_route_counts(namespace: Namespace) -> None:
     assert names(find_uplinks([])) == ["devb", "devd"]
 
 
+def test_what_a_device_is_like(namespace: Namespace) -> None:
+    namespace.ip("link add bridge.1 type bridge", "tuntap add dev tun1 mode tun")
+    found = {device.name: device for device in find_uplinks([], ["*"])}
+    assert {name for name, device in found.items() if device.is_bridge} == {"bridge.1"}
+    assert {name for name, device in found.items() if not device.has_ethernet_header} == {"tun1"}
+
+
 def test_the_first_addresses_of_uplinks(devices: tuple[Device, ...]) -> None:
     assert first_addresses(devices) == {"192.0.2.1", "2001:db8::1"}
 
@@ -109,7 +117,7 @@ def test_other_programs_take_the_place_of_the_old_ones(
     uplinks: Uplinks, own_pins: Pins, programs: Path, devices: tuple[Device, ...]
 ) -> None:
     uplinks.attach(programs, devices)
-    build = source.describe(own_pins, {}, has_set_retval=True, has_packet_path=True)
+    build = source.describe(own_pins, {}, has_set_retval=True, packet_programs=PACKET_PROGRAMS)
     others = loader.ensure_loaded(own_pins, build).programs
     assert not uplinks.is_attached(others, devices)
     assert uplinks.attach(others, devices) == 4

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kbpf.datapath.ebpf import libbpf
 from kbpf.datapath.ebpf.links import closing
 
-NEXT, DROP = 0xFFFFFFFF, 2
+NEXT, DROP, REDIRECT = 0xFFFFFFFF, 2, 7
 CONTEXT_SIZE = 192
 MARK_OFFSET = 8
 ROOM = 256

@@ -33,3 +33,12 @@ def test_a_cidr_detector_goes_by_the_address_alone():
 def test_an_interface_detector_sees_pods_of_this_node_only():
     detector = LocalDetector(interface="veth+")
     assert {origin for origin in Origin if detector.is_local(flow(origin, "10.42.2.9", "10.96.0.10"))} == {Origin.POD}
+
+
+@pytest.mark.parametrize(
+    ("interface", "device", "expected"),
+    [("br0", "br0", True), ("br0", "br01", False), ("veth+", "veth7", True), ("veth+", "eth0", False)],
+)
+def test_an_interface_detector_is_for_the_devices_that_it_names(interface: str, device: str, expected: bool):
+    assert LocalDetector(interface=interface).is_for(device) is expected
+    assert not LocalDetector(cidr="10.42.0.0/16").is_for(device)
