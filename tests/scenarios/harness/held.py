@@ -7,6 +7,7 @@ import re
 import subprocess
 
 from kbpf.datapath.ebpf.factory import create
+from kbpf.host.clsact import ClsactFilters
 from tests.scenarios.harness.world import World
 
 SAVES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
@@ -32,6 +33,6 @@ def rows_and_rules(world: World) -> list[str]:
 
     The rules that belong to no Service wait for the connections that others translated, so they are no left-over.
     """
-    datapath = create(world.node.bpffs, world.node.cgroup, frozenset)
+    datapath = create(world.node.bpffs, world.node.cgroup, frozenset, ClsactFilters())
     lines = [line for line in datapath.dump().splitlines() if not line.startswith("config ")]
     return [NUMBERS.sub(r"\1=*", line) for line in lines] + list(filter(OF_A_SERVICE.search, rules(world)))
