@@ -15,6 +15,8 @@ from kbpf.model.constant import Constant
 Address = NewType("Address", str)
 """Canonical text: IPv4 without leading zeros, IPv6 compressed and in lower case, never a zone id."""
 
+_SPECIAL_STARTS = ("0.", "127.", "169.254.", "224.0.0.", "::", "fe", "ff")
+"""Every address of special use begins so, and some others; a look at the text spares nearly all of them the rest."""
 V4_MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 
 
@@ -66,6 +68,24 @@ def _lenient(text: str) -> Address:
     if max(numbers) > 255:
         raise ValueError("not an IP address")
     return Address(".".join(map(str, numbers)))
+
+
+def special_use(address: Address) -> str:
+    """What makes it no address of a pod, in the words of the API; empty for an ordinary one.
+
+    The API server refuses such endpoints. Old objects may still hold them, and a proxy that follows them leads its
+    clients to the daemons of the node, or to the metadata of its cloud (CVE-2021-25737).
+    """
+    if not address.startswith(_SPECIAL_STARTS):
+        return ""
+    found = ipaddress.ip_address(address)
+    if found.is_unspecified:
+        return "unspecified"
+    if found.is_loopback:
+        return "loopback"
+    if found.is_multicast:  # the scope is the fourth digit of an IPv6 group; wider groups the API lets pass
+        return "link-local multicast" if address.startswith("224.0.0.") or address[3] == "2" else ""
+    return "link-local" if found.is_link_local else ""
 
 
 def parse_cidr(text: str) -> tuple[Family, str]:

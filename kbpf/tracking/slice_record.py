@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from kbpf.model.address import Address, Family, family_of, parse_address
+from kbpf.model.address import Address, Family, family_of, parse_address, special_use
 from kbpf.model.endpoint import Endpoint
 from kbpf.model.names import Protocol, ServiceName, SliceName
 from kbpf.model.objects import HEADLESS_LABEL, SERVICE_NAME_LABEL, EndpointSlice, Hint, SliceEndpoint, SlicePort
@@ -79,6 +79,7 @@ def _endpoints(
     subject: str, family: Family, endpoints: list[SliceEndpoint] | tuple[()], node_name: str, problems: list[Problem]
 ) -> tuple[Endpoint, ...]:
     found: list[Endpoint] = []
+    wrong: list[tuple[int, str, str]] = []
     for index, endpoint in enumerate(endpoints):
         if not endpoint.addresses:
             continue
@@ -87,11 +88,18 @@ def _endpoints(
             address = parse_address(text)
             if family_of(address) is not family:
                 raise ValueError(f"is not an {family.value} address")
+            if kind := special_use(address):
+                raise ValueError(f"is {'an' if kind[0] == 'u' else 'a'} {kind} address")
         except ValueError as error:
-            field = f"endpoints[{index}].addresses[0]"
-            problems.append(Problem(subject, field, shown(text), f"{error}, endpoint skipped"))
+            wrong.append((index, text, str(error)))
         else:
             found.append(_endpoint(endpoint, address, node_name))
+    if wrong:
+        # One line, however many there are: anybody who may write slices could fill the log.
+        index, text, reason = wrong[0]
+        others = f", as are {len(wrong) - 1} more of this slice" if len(wrong) > 1 else ""
+        action = f"{reason}, endpoint skipped{others}"
+        problems.append(Problem(subject, f"endpoints[{index}].addresses[0]", shown(text), action))
     return tuple(found)
 
 

@@ -184,6 +184,18 @@ def test_addresses_are_kept_in_their_one_spelling(family: str, text: str, canoni
         ("IPv4", "10.42.1.300", "not an IP address, endpoint skipped"),
         ("IPv4", "10.42.1.5\n-j ACCEPT", "not an IP address, endpoint skipped"),
         ("IPv4", "", "not an IP address, endpoint skipped"),
+        ("IPv4", "169.254.169.254", "is a link-local address, endpoint skipped"),
+        ("IPv4", "127.0.0.1", "is a loopback address, endpoint skipped"),
+        ("IPv4", "127.8.9.10", "is a loopback address, endpoint skipped"),
+        ("IPv4", "224.0.0.5", "is a link-local multicast address, endpoint skipped"),
+        ("IPv4", "0.0.0.0", "is an unspecified address, endpoint skipped"),
+        ("IPv6", "fe80::1", "is a link-local address, endpoint skipped"),
+        ("IPv6", "FEBF::1", "is a link-local address, endpoint skipped"),
+        ("IPv6", "::1", "is a loopback address, endpoint skipped"),
+        ("IPv6", "::", "is an unspecified address, endpoint skipped"),
+        ("IPv6", "ff02::5", "is a link-local multicast address, endpoint skipped"),
+        ("IPv6", "::ffff:169.254.169.254", "is not an IPv6 address, endpoint skipped"),
+        ("IPv4", "::ffff:169.254.169.254", "is a link-local address, endpoint skipped"),
     ],
 )
 def test_a_wrong_address_is_skipped_and_the_others_stay(family: str, address: str, words: str):
@@ -195,6 +207,25 @@ def test_a_wrong_address_is_skipped_and_the_others_stay(family: str, address: st
     (problem,) = problems
     assert (problem.field, problem.action) == ("endpoints[0].addresses[0]", words)
     assert str(problem).isprintable()
+
+
+@pytest.mark.parametrize("address", ["169.253.1.1", "169.25.4.1", "12.7.0.1", "224.0.1.1", "239.1.1.1"])
+def test_other_addresses_are_the_api_server_s_to_refuse(address: str):
+    assert only(address).address == address
+
+
+@pytest.mark.parametrize("address", ["fec0::1", "ff05::2", "ffff::1", "::2", "fd42::fe80"])
+def test_other_ipv6_addresses_too(address: str):
+    assert only(address, family="IPv6").address == address
+
+
+def test_many_wrong_addresses_in_one_slice_are_one_line():
+    slice_ = endpoint_slice("web", "10.42.1.9", "169.254.169.254", "127.0.0.1", "10.42.1.300")
+    record, (problem,) = slice_record(NAME, slice_, "n1")
+    assert record is not None
+    assert [each.address for each in record.endpoints] == ["10.42.1.9"]
+    assert problem.field == "endpoints[1].addresses[0]"
+    assert problem.action == "is a link-local address, endpoint skipped, as are 2 more of this slice"
 
 
 def test_what_changes_no_routing_changes_no_record():
