@@ -57,6 +57,7 @@ def service(
     cluster_ips: Sequence[str] = ("10.96.0.10",),
     ingress: Sequence[str | LoadBalancerIngress] = (),
     labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Service:
     """Port 80/TCP without a name unless ports are given; `spec` is any field of ServiceSpec."""
@@ -69,7 +70,12 @@ def service(
     }
     entries = [LoadBalancerIngress(entry) if isinstance(entry, str) else entry for entry in ingress]
     return Service(
-        ObjectMeta(name, namespace, labels=dict(labels) if labels else None),
+        ObjectMeta(
+            name,
+            namespace,
+            labels=dict(labels) if labels else None,
+            annotations=dict(annotations) if annotations else None,
+        ),
         ServiceSpec(**(fields | spec)),
         ServiceStatus(LoadBalancerStatus(entries)) if entries else None,
     )

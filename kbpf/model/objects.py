@@ -6,6 +6,8 @@ Everything may be null or absent; meaning is given to them in `tracking`. Unknow
 import msgspec
 
 SERVICE_PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
+DATAPATH_ANNOTATION = "kbpf.io/datapath"
+"""Of a Service. `iptables`: its traffic is left to rules, even where eBPF runs; `auto` is as good as none."""
 HEADLESS_LABEL = "service.kubernetes.io/headless"
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 ZONE_LABEL = "topology.kubernetes.io/zone"

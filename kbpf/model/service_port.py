@@ -23,6 +23,8 @@ class ServicePort(msgspec.Struct, frozen=True, gc=False):
     external_policy_local: bool = False
     internal_policy_local: bool = False
     health_check_node_port: int = 0
+    wants_rules: bool = False
+    """It asked to be balanced by iptables alone, even where eBPF runs."""
 
     @property
     def is_externally_accessible(self) -> bool:

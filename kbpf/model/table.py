@@ -87,6 +87,8 @@ class ResolvedPort(msgspec.Struct, frozen=True, gc=False):
     """Addresses of ready endpoints on this node, for the answer of the health check node port, if there is one."""
     known_endpoints: int = 0
     """How many endpoints there are in the cluster, whether they could serve or not."""
+    wants_rules: bool = False
+    """The Service asked to be balanced by iptables alone."""
 
     @property
     def protocol(self) -> Protocol:

@@ -57,6 +57,7 @@ def resolve_port(port: ServicePort, endpoints: tuple[Endpoint, ...], node: NodeT
         health_check_node_port=port.health_check_node_port,
         ready_here=_ready_here(endpoints) if port.health_check_node_port else frozenset(),
         known_endpoints=len(endpoints),
+        wants_rules=port.wants_rules,
     )
 
 

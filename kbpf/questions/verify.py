@@ -17,6 +17,7 @@ from kbpf.datapath.ebpf.found import Found
 from kbpf.datapath.ebpf.node import NodeState, node_rows
 from kbpf.datapath.iptables import verify as rules_verify
 from kbpf.ebpf_parts import NodeAddresses, find_uplinks, node_settings, serves_packets
+from kbpf.host.udp_sockets import why_sockets_cannot_be_ended
 from kbpf.model.address import Family
 from kbpf.model.device import Device
 from kbpf.model.table import FrontendKind, ResolvedPort, ServiceTable
@@ -71,6 +72,7 @@ def _ebpf_differences(config: Config, decided: Decided, kernel: Kernel, found: F
     settings = DeferSettings(
         masquerade_all=config.masquerade_all,
         can_reject=probe.has_set_retval(),
+        can_end_sockets=not why_sockets_cannot_be_ended(),
         serves_packets=bool(devices),
         spilled=rows_verify.spilled(found.rows, decided.table),
     )

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from kbpf.model.address import Address, Family, family_of, parse_address, parse_cidr
 from kbpf.model.names import Protocol, ServiceName, ServicePortName
-from kbpf.model.objects import SERVICE_PROXY_NAME_LABEL, Service, ServicePortSpec, ServiceSpec
+from kbpf.model.objects import DATAPATH_ANNOTATION, SERVICE_PROXY_NAME_LABEL, Service, ServicePortSpec, ServiceSpec
 from kbpf.model.problem import Problem, shown
 from kbpf.model.service_port import ServicePort
 
@@ -109,7 +109,14 @@ class ServiceReader:
             external_policy_local=external_policy_local,
             internal_policy_local=self.spec.internal_traffic_policy == "Local",
             health_check_node_port=self._health_check_node_port(external_policy_local),
+            wants_rules=self._wants_rules(),
         )
+
+    def _wants_rules(self) -> bool:
+        value = (self.service.metadata.annotations or {}).get(DATAPATH_ANNOTATION, "auto")
+        if value not in ("auto", "iptables"):
+            self._problem(f"metadata.annotations[{DATAPATH_ANNOTATION}]", value, "is not auto or iptables, ignored")
+        return value == "iptables"
 
     def _external_ips(self, family: Family) -> tuple[Address, ...]:
         return self._addresses_of(

@@ -13,6 +13,7 @@ import pytest
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.demo.proxy import Proxy
+from kbpf.model.objects import DATAPATH_ANNOTATION
 from tests.builders import endpoint_slice, port, service, slice_port
 from tests.kernel.world import CLUSTER_RANGES, World, backends, eventually
 from tests.manifests import write_manifests
@@ -165,6 +166,28 @@ def test_frontends_that_iptables_treats_are_counted_by_reason_and_named(world: W
     assert (media["carrier"], media["deferred"]) == ("iptables", "sctp")
     guarded = {each["kind"]: (each["carrier"], each["deferred"]) for each in services["shop/guarded"]["frontends"]}
     assert guarded == {"ClusterIP": ("ebpf", ""), "LoadBalancerIP": ("ebpf and iptables", "source-ranges")}
+
+
+def test_a_service_that_asks_for_rules_gets_them_and_loses_no_call(world: World, manifests: Path) -> None:
+    world.serve(*BACKENDS)
+    proxy = world.proxy(manifests, "--datapath=ebpf", "--fallback=none")
+    stream = world.stream(CALLER, "10.96.0.10:80")
+    stream.wait_for(50)
+    web = {"type": "NodePort", "annotations": {DATAPATH_ANNOTATION: "iptables"}}
+    slices = endpoint_slice("web", *PODS, ports=[slice_port(8080, "http")])
+    write_manifests(manifests, service("web", port(80, "http", node_port=30080), **web), slices)
+    eventually(lambda: status(world)["deferred"] == {"opt-out": 2})
+    [held] = status(world)["services"]
+    assert {each["carrier"] for each in held["frontends"]} == {"iptables"}
+    assert verified(world, manifests)[0] == 0
+    stream.wait_for(50)
+    syncs = len(proxy.syncs())
+    write_manifests(manifests, service("web", port(80, "http", node_port=30080), type="NodePort"), slices)
+    proxy.wait_for_sync(syncs)
+    eventually(lambda: status(world)["deferred"] == {})
+    stream.wait_for(50)
+    report = stream.report()
+    assert (report.failed, report.failures) == (0, [])
 
 
 # -- verify ------------------------------------------------------------------------------------------------------------

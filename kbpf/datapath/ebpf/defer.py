@@ -13,7 +13,7 @@ import msgspec
 
 from kbpf.datapath.ebpf.shapes import DeferReason
 from kbpf.model.address import Family
-from kbpf.model.names import Protocol, ServiceName, ServicePortName
+from kbpf.model.names import Protocol, ServicePortName
 from kbpf.model.table import Frontend, FrontendKind, Outcome, ResolvedPort
 
 
@@ -37,7 +37,6 @@ class DeferSettings:
     """A connected UDP socket can be ended when its backend has left."""
     serves_packets: bool = False
     """The packet path is in force on some device."""
-    opted_out: frozenset[ServiceName] = frozenset()
     spilled: frozenset[PortKey] = frozenset()
     """Service ports that do not fit the maps."""
 
@@ -72,7 +71,7 @@ def deferral(port: ResolvedPort, frontend: Frontend, settings: DeferSettings) ->
 def _port_reason(port: ResolvedPort, settings: DeferSettings) -> DeferReason:
     if port.protocol is Protocol.SCTP:
         return DeferReason.SCTP
-    if port.name.service in settings.opted_out:
+    if port.wants_rules:
         return DeferReason.OPT_OUT
     if PortKey.of(port) in settings.spilled:
         return DeferReason.SPILLED

@@ -56,6 +56,7 @@ class ServiceEntry(Strict, frozen=True, kw_only=True):
     ipFamilies: list[str] | None = None
     ports: list[ServicePortEntry]
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     externalName: str | None = None
     externalIPs: list[str] = []
     lbIngress: list[str | IngressEntry] = []

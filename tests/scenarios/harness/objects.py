@@ -101,10 +101,14 @@ def service_object(entry: ServiceEntry) -> Tree:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"namespace": entry.ns, "name": entry.name, "labels": entry.labels},
+        "metadata": {"namespace": entry.ns, "name": entry.name, "labels": entry.labels, **_annotations(entry)},
         "spec": {field: value for field, value in spec.items() if value not in (None, [], False)},
         "status": {"loadBalancer": {"ingress": [_ingress(ingress) for ingress in entry.lbIngress]}},
     }
+
+
+def _annotations(entry: ServiceEntry) -> Tree:
+    return {"annotations": entry.annotations} if entry.annotations else {}
 
 
 def _without_defaults(port: Any) -> Tree:

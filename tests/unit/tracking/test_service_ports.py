@@ -7,6 +7,7 @@ import pytest
 from kbpf.model.address import Family
 from kbpf.model.names import Protocol
 from kbpf.model.objects import (
+    DATAPATH_ANNOTATION,
     HEADLESS_LABEL,
     SERVICE_PROXY_NAME_LABEL,
     ClientIPConfig,
@@ -37,6 +38,20 @@ def only(*ports: Any, **fields: Any) -> ServicePort:
 
 def problems_of(*ports: Any, **fields: Any) -> list[str]:
     return [str(problem) for problem in service_ports(NAME, service("web", *ports, **fields))[1]]
+
+
+@pytest.mark.parametrize(("value", "wants_rules"), [("iptables", True), ("auto", False)])
+def test_a_service_may_ask_for_rules(value: str, wants_rules: bool):
+    assert only(port(80), annotations={DATAPATH_ANNOTATION: value}).wants_rules is wants_rules
+    assert only(port(80)).wants_rules is False
+
+
+@pytest.mark.parametrize("value", ["", "off", "IPTABLES"])
+def test_other_words_in_the_annotation_are_told_and_mean_nothing(value: str):
+    [problem] = problems_of(port(80), annotations={DATAPATH_ANNOTATION: value})
+    assert "kbpf.io/datapath" in problem
+    found, _ = service_ports(NAME, service("web", annotations={DATAPATH_ANNOTATION: value}))
+    assert [each.wants_rules for each in found] == [False]
 
 
 # -- is it proxied at all? -------------------------------------------------------------------------------------------

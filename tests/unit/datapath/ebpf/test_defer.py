@@ -1,5 +1,6 @@
 """What is left to iptables, frontend by frontend, and what iptables is then given to render."""
 
+import msgspec
 import pytest
 
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, DeferSettings, PortKey, deferral, residue
@@ -68,7 +69,6 @@ WEB = shared()
     ("settings", "reason"),
     [
         (DeferSettings(masquerade_all=True), DeferReason.MASQUERADE_ALL),
-        (DeferSettings(opted_out=frozenset({WEB.name.service})), DeferReason.OPT_OUT),
         (DeferSettings(spilled=frozenset({PortKey.of(WEB)})), DeferReason.SPILLED),
     ],
 )
@@ -76,9 +76,14 @@ def test_some_reasons_concern_every_frontend_of_a_service_port(settings: DeferSe
     assert set(reasons(WEB, settings).values()) == for_everybody(reason)
 
 
-def test_the_settings_of_one_service_leave_others_alone():
-    settings = DeferSettings(opted_out=frozenset({ServiceName("shop", "other")}))
-    assert reasons(WEB, settings) == reasons(WEB)
+def test_a_service_that_asks_for_rules_gets_them_for_every_frontend():
+    asked = msgspec.structs.replace(WEB, wants_rules=True)
+    assert set(reasons(asked).values()) == for_everybody(DeferReason.OPT_OUT)
+
+
+def test_that_one_service_does_not_fit_leaves_others_alone():
+    other = PortKey(WEB.name._replace(service=ServiceName("shop", "other")), WEB.family)
+    assert reasons(WEB, DeferSettings(spilled=frozenset({other}))) == reasons(WEB)
 
 
 def test_without_an_errno_to_choose_a_service_without_endpoints_is_rejected_by_iptables():
