@@ -25,7 +25,7 @@ class PeakMemory:
         own = _program(self.pid)
         # A child that has not become another program yet still shows the memory of its parent.
         others = [child for child in _children(self.pid) if _program(child) != own]
-        self.peak = max(self.peak, _resident(self.pid) + sum(map(_resident, others)))
+        self.peak = max(self.peak, resident(self.pid) + sum(map(resident, others)))
 
 
 def _children(pid: int) -> list[int]:
@@ -42,7 +42,7 @@ def _program(pid: int) -> str:
     return ""
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     return 0

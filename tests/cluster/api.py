@@ -101,7 +101,7 @@ class Api:
         content = None if body is None else json.dumps(body)
         try:
             status, text = self._exchange(method, path, content)
-        except ssl.SSLEOFError:
+        except (ssl.SSLEOFError, http.client.RemoteDisconnected):
             # The server ends connections that are idle for long, and says so only at the next attempt.
             status, text = self._exchange(method, path, content)
         if status >= 300:
