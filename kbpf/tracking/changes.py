@@ -47,6 +47,8 @@ class ChangeTracker(Generic[Key, Value]):
                 self._pending.pop(key, None)
             else:
                 self._pending[key] = shown
+        if not self._pending:
+            self._pending = {}  # a dictionary does not shrink when it is emptied
 
 
 class Checkout(Generic[Key, Value]):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.encode import OPEN_END, UNREADABLE, Encoded, frontend_key
-from kbpf.datapath.ebpf.ids import BackendAddress, Ids
+from kbpf.datapath.ebpf.ids import Ids, backend_address
 from kbpf.datapath.ebpf.installed import Installed
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.ebpf.shapes import (
@@ -71,7 +71,7 @@ def _ids(rows: Rows, given: Ids) -> Ids:
         max(config.next_backend_id, given.next_backend, max(backends, default=0) + 1),
     )
     for number in sorted(backends):
-        ids.adopt_backend(number, BackendAddress(*backends[number][:3]))
+        ids.adopt_backend(number, backend_address(*backends[number][:3]))
     return ids
 
 

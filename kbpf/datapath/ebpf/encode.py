@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kbpf.datapath.ebpf import layout, shapes
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, Deferrals
-from kbpf.datapath.ebpf.ids import BackendAddress
+from kbpf.datapath.ebpf.ids import BackendAddress, backend_address
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
     FrontendFlag,
@@ -146,7 +146,7 @@ def source_range(service_id: int, cidr: str) -> SourceRangeKey:
 
 def backend_addresses(port: ResolvedPort, backends: Iterable[Backend]) -> list[BackendAddress]:
     protocol = port.protocol.number
-    return [BackendAddress(packed(backend.address), backend.port, protocol) for backend in backends]
+    return [backend_address(packed(backend.address), backend.port, protocol) for backend in backends]
 
 
 def frontend_key(port: ResolvedPort, frontend: Frontend) -> FrontendKey:

@@ -5,18 +5,21 @@ the config map and only grow. `installed` asks for ids; `adopt` takes over what 
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NewType
 
 from kbpf.datapath.ebpf.shapes import FIRST_RESERVED_ID, BackendKey, BackendValue
 from kbpf.errors import MapFull
 
+BackendAddress = NewType("BackendAddress", bytes)
+"""What a backend id stands for, for ever: address, port and protocol in one, as there are as many as endpoints."""
 
-class BackendAddress(NamedTuple):
-    """What a backend id stands for, for ever."""
 
-    address: bytes
-    port: int
-    protocol: int
+def backend_address(address: bytes, port: int, protocol: int) -> BackendAddress:
+    return BackendAddress(address + port.to_bytes(2, "big") + bytes((protocol,)))
+
+
+def _row(address: BackendAddress, number: int) -> BackendValue:
+    return BackendValue(address[:-3], int.from_bytes(address[-3:-1], "big"), address[-1], number)
 
 
 class Ids:
@@ -26,7 +29,8 @@ class Ids:
         self.next_service, self.next_backend = next_service, next_backend
         self._ids: dict[BackendAddress, int] = {}
         self._addresses: dict[int, BackendAddress] = {}
-        self._users: dict[int, int] = {}
+        self._shared: dict[int, int] = {}
+        """How many users, where there are several: most backends have one."""
         self._unused: set[int] = set()
 
     @property
@@ -62,15 +66,18 @@ class Ids:
     def use(self, numbers: Iterable[int]) -> None:
         """One more service port has these backends."""
         for number in numbers:
-            self._users[number] = self._users.get(number, 0) + 1
-            self._unused.discard(number)
+            if number in self._unused:
+                self._unused.remove(number)
+            else:
+                self._shared[number] = self._shared.get(number, 1) + 1
 
     def release(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            self._users[number] -= 1
-            if not self._users[number]:
-                del self._users[number]
+            users = self._shared.pop(number, 1)
+            if users == 1:
                 self._unused.add(number)
+            elif users > 2:
+                self._shared[number] = users - 1
 
     def drop_unused(self) -> dict[BackendKey, BackendValue]:
         """Forget the backends that no service port has (any more), and say which rows they had."""
@@ -81,11 +88,11 @@ class Ids:
         return rows
 
     def rows(self, numbers: Iterable[int]) -> dict[BackendKey, BackendValue]:
-        return {BackendKey(number): BackendValue(*self._addresses[number], number) for number in numbers}
+        return {BackendKey(number): _row(self._addresses[number], number) for number in numbers}
 
     @property
     def used(self) -> Iterable[int]:
-        return self._users.keys()
+        return self._addresses.keys() - self._unused
 
 
 def _checked(number: int, what: str) -> int:

@@ -123,7 +123,7 @@ def test_a_source_range_counts_the_bits_of_the_service_and_of_the_mapped_prefix(
 
 def test_backend_addresses_carry_the_protocol():
     port = resolved(endpoint_slice("web", "10.42.1.5"))
-    assert backend_addresses(port, port.cluster) == [(packed(Address("10.42.1.5")), 8080, 6)]
+    assert backend_addresses(port, port.cluster) == [packed(Address("10.42.1.5")) + b"\x1f\x90\x06"]
 
 
 def test_a_service_is_named_as_the_rules_name_it_and_one_without_an_id_is_not():
