@@ -6,7 +6,7 @@ WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
-.PHONY: bench bench-iptables bpf
+.PHONY: bench bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image e2e-tools e2e e2e-short e2e-swap e2e-shell
 
 help:
@@ -69,6 +69,9 @@ bench: ## what a Service costs a connection, in ratios to the pod itself (root, 
 
 bench-iptables: cluster-tools ## kbpf's iptables datapath against the real kube-proxy: time, CPU, memory (root, minutes)
 	$(BIN)/python -m tests.bench.iptables
+
+bench-control: cluster-tools ## kbpf's eBPF datapath in a large cluster beside the real kube-proxy (root, minutes)
+	$(BIN)/python -m tests.bench.control
 
 bpf: setup ## compile the programs, load them, and let the kernel verify each (root)
 	$(PYTEST) tests/kernel/ebpf/test_loading.py

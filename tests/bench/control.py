@@ -38,7 +38,7 @@ from tests.bench.usage import cpu_s, resident
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay, create_node
 from tests.cluster.programs import Program
-from tests.cluster.proxies import CAUTION, COMMON, KBPF, start_kube_proxy
+from tests.cluster.proxies import CAUTION, COMMON, KBPF, iptables_programs, start_kube_proxy
 
 FLAGS = (f"--hostname-override={NODE_NAME}", "--cluster-cidr=10.42.0.0/16,fd42::/16")
 PORTS = (7001, 7002)
@@ -70,8 +70,8 @@ MEASURES: dict[str, Callable[[Outcome], float]] = {
 
 
 class Bench:
-    def __init__(self, folder: Path, stack: ExitStack, services: int, changes: dict[str, int]) -> None:
-        self.folder, self.changes = folder, changes
+    def __init__(self, folder: Path, stack: ExitStack, services: int, changes: dict[str, int], flavour: str) -> None:
+        self.folder, self.changes, self.flavour = folder, changes, flavour
         self.control_plane = ControlPlane(folder)
         stack.callback(self.control_plane.stop)
         self.api = self.control_plane.api
@@ -106,7 +106,8 @@ class Bench:
     def _start(self, proxy: str, tag: str, namespace: str, cgroup: Path, kubeconfig: Path, stack: ExitStack) -> Program:
         log = self.folder / f"{tag}-{proxy}.log"
         if proxy == "kube-proxy":
-            program = start_kube_proxy(log, namespace, kubeconfig, FLAGS)
+            programs = iptables_programs(self.folder, self.flavour)
+            program = start_kube_proxy(log, namespace, kubeconfig, FLAGS, path=programs)
         else:
             pins = BPFFS / tag
             stack.callback(shutil.rmtree, pins, ignore_errors=True)
@@ -146,13 +147,19 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=10000)
     parser.add_argument("--changes", type=int, default=200, help="of one endpoint; a tenth of them for kube-proxy")
     parser.add_argument("--order", nargs="+", choices=("kbpf", "kube-proxy"), default=ORDER)
+    parser.add_argument(
+        "--flavour",
+        choices=("legacy", "nft"),
+        default="legacy",
+        help="of kube-proxy's iptables; legacy is faster",
+    )
     arguments = parser.parse_args()
     console = Console()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # It rests for a second between two syncs, so each of them costs that.
         changes = {"kbpf": arguments.changes, "kube-proxy": max(1, arguments.changes // 10)}
-        bench = Bench(folder, stack, arguments.services, changes)
+        bench = Bench(folder, stack, arguments.services, changes, arguments.flavour)
         outcomes = []
         for proxy in arguments.order:
             outcomes.append((proxy, bench.measure(proxy)))
