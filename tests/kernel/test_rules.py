@@ -1,11 +1,15 @@
 """What only a packet can show of the rules: beside a firewall that forwards nothing, and in pieces."""
 
+import json
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
 
+from kbpf.demo.node import OUTSIDE
 from tests.builders import endpoint_slice, port, service, slice_port
 from tests.kernel.world import World, backends
 from tests.manifests import write_manifests
@@ -52,3 +56,27 @@ def test_a_datagram_in_several_packets_arrives_whole(world_with_rules: World, ca
         client.connect((address, number))
         client.send(b"x" * MORE_THAN_TWO_PACKETS)
         assert client.recv(MORE_THAN_TWO_PACKETS).startswith(f"{AWAY}:5353 ".encode())
+
+
+def test_a_neighbour_does_not_reach_what_listens_on_loopback(world_with_rules: World):
+    """Node ports on 127.0.0.1 need route_localnet, which alone would let packets for 127.0.0.1 in: CVE-2020-8558."""
+    node, network = world_with_rules.node.namespace, world_with_rules.network.namespace
+    with node.entered():
+        assert Path("/proc/sys/net/ipv4/conf/all/route_localnet").read_text() == "1\n"
+        daemon = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        daemon.bind(("127.0.0.1", 9099))
+        daemon.settimeout(0.5)
+        shown = subprocess.run(
+            ["nsenter", f"--net={node.path}", "ip", "-json", "link", "show", "eth0"], capture_output=True, check=True
+        )
+    (link,) = json.loads(shown.stdout)
+    frame = Ether(dst=link["address"]) / IP(src=OUTSIDE.v4, dst="127.0.0.1") / UDP(sport=5000, dport=9099) / b"hello"
+    with network.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as neighbour:
+        neighbour.bind((world_with_rules.node.name, 0))
+        neighbour.send(bytes(frame))
+        with pytest.raises(TimeoutError):
+            daemon.recv(100)
+        subprocess.run(["nsenter", f"--net={node.path}", "iptables", "-F", "KUBE-FIREWALL"], check=True)
+        neighbour.send(bytes(frame))
+        assert daemon.recv(100) == b"hello"
+    daemon.close()
