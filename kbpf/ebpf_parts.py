@@ -106,7 +106,7 @@ def packet_path_services(
         timeouts = replace(timeouts, close_wait_s=conntrack.tcp_timeout_close_wait_s)
     return [
         NetworkWatch(lambda: (local_addresses(), find_uplinks(config, None)), changed),
-        FlowCollector(lambda: factory.open_maps(config.bpffs_root, config.bpf_entries), timeouts, clock, changed),
+        FlowCollector(lambda: factory.open_maps(config.bpffs_root), timeouts, clock, changed),
     ]
 
 

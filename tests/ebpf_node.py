@@ -19,8 +19,15 @@ from kbpf.model.table import ServiceTable
 
 
 class EbpfNode:
-    def __init__(self, sizes: Mapping[str, int] | None = None, settings: DeferSettings | None = None) -> None:
-        self.programs = FakePrograms(sizes)
+    def __init__(
+        self,
+        sizes: Mapping[str, int] | None = None,
+        settings: DeferSettings | None = None,
+        *,
+        first_sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """Maps in `sizes` stay so small; those in `first_sizes` may grow."""
+        self.programs = FakePrograms(sizes, first_sizes=first_sizes)
         self.settings = settings or DeferSettings()
         self.local_addresses: dict[Address, LocalFlag] = {}
         self.table = ServiceTable()
@@ -46,7 +53,7 @@ class EbpfNode:
 
     @property
     def maps(self) -> FakeMaps:
-        return self.programs.load()
+        return self.programs.load({})
 
     @property
     def rows(self) -> Rows:

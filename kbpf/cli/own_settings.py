@@ -5,12 +5,22 @@ import click
 from kbpf.cli.kinds import MapEntries, choice
 from kbpf.cli.setting import Setting
 from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend, TcAttachment
-from kbpf.datapath.ebpf.layout import ALL_MAPS, CONNECTIONS, FLOWS, LOCAL_ADDR, NAMES, NUMBERED_MAPS, SOURCE_RANGES
+from kbpf.datapath.ebpf.capacity import GROWING
+from kbpf.datapath.ebpf.layout import (
+    ALL_MAPS,
+    CONNECTIONS,
+    FLOWS,
+    LOCAL_ADDR,
+    NAMES,
+    NUMBERED_MAPS,
+    SOURCE_RANGES,
+    UDP_CONN,
+)
 
 SIZED_MAPS = tuple(
     spec
     for spec in ALL_MAPS
-    if spec.name in NUMBERED_MAPS - {NAMES.name} or spec in (LOCAL_ADDR, CONNECTIONS, FLOWS, SOURCE_RANGES)
+    if spec.name in NUMBERED_MAPS - {NAMES.name} or spec in (LOCAL_ADDR, CONNECTIONS, FLOWS, SOURCE_RANGES, UDP_CONN)
 )
 
 OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -79,11 +89,17 @@ IPTABLES_BACKEND = Setting(
     "Which iptables binaries to use; auto follows what the host already has rules in.",
     choice(IptablesBackend),
 )
+
+
+def _room_words(name: str) -> str:
+    return f"Room in the map '{name}'" + ("; without it the map grows when it must." if name in GROWING else ".")
+
+
 MAP_ENTRIES = tuple(
     Setting(
         spec.size_flag,
         (f"kbpf.mapEntries.{spec.name}",),
-        f"Room in the map '{spec.name}'.",
+        _room_words(spec.name),
         MapEntries(),
         default=str(spec.max_entries),
     )

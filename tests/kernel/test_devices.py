@@ -53,7 +53,7 @@ def start(world: World, manifests: Path, *options: str) -> None:
 
 @contextmanager
 def maps_of(world: World) -> Iterator[Maps]:
-    maps = Maps.open(Pins(world.node.bpffs), {})
+    maps = Maps.open(Pins(world.node.bpffs))
     try:
         yield maps
     finally:

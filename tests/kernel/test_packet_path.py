@@ -267,7 +267,7 @@ def test_a_small_mtu_on_the_way_to_the_backend_reaches_the_client(
 
 
 def packet_counter(world: World, reason: Reason) -> int:
-    maps = Maps.open(Pins(world.node.bpffs), {})
+    maps = Maps.open(Pins(world.node.bpffs))
     try:
         return maps.packet_stats.count(reason)
     finally:

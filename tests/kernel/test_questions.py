@@ -62,7 +62,7 @@ def verified(world: World, manifests: Path) -> tuple[int, list[str]]:
 
 @contextmanager
 def maps_of(world: World) -> Iterator[Maps]:
-    opened = Maps.open(Pins(world.node.bpffs), {})
+    opened = Maps.open(Pins(world.node.bpffs))
     try:
         yield opened
     finally:

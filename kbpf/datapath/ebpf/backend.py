@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol
 from kbpf.clock import Clock
 from kbpf.datapath.ebpf import store, text
 from kbpf.datapath.ebpf.adopt import adopt
+from kbpf.datapath.ebpf.capacity import Sizes, demand
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
 from kbpf.datapath.ebpf.installed import Change, Installed
-from kbpf.datapath.ebpf.layout import AFFINITY, WANTED
+from kbpf.datapath.ebpf.layout import AFFINITY, LOCAL_ADDR, WANTED
 from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
 from kbpf.datapath.ebpf.plan import Plan, plan
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
@@ -39,8 +40,14 @@ class Programs(Protocol):
 
     def probe(self) -> Support: ...
 
-    def load(self) -> MapSet:
+    def can_grow(self, need: Sizes) -> bool:
+        """Would a load with this need make maps larger?"""
+        ...
+
+    def load(self, need: Sizes) -> MapSet:
         """Have programs and maps in the kernel, in force or not, and open the maps. Raises LoadFailed.
+
+        Maps without room for `need` are replaced by larger ones that hold the same, where that is possible.
 
         What somebody unpinned of the maps that are still open, from the last load, is pinned again.
         """
@@ -139,12 +146,11 @@ class EbpfDatapath:
         self._table = table
         memory, self._memory = self._memory, None
         if full or memory is None or self._maps is None or not self._programs.is_pinned():
-            full = True
-            self._maps = maps = self._open()
-            difference = self._full_difference(maps, table, memory)
+            full, (maps, difference) = True, self._look(table, memory)
         else:
-            maps = self._maps
-            difference = _partial_difference(maps, memory, table, dirty)
+            maps, difference = self._maps, _partial_difference(self._maps, memory, table, dirty)
+            if self._programs.can_grow(difference.installed.lacking):
+                full, (maps, difference) = True, self._look(table, memory, difference.installed.lacking)
         known, wanted, installed, services = difference
         self._deferral = installed.settings
         masquerades = self._programs.serves_packets and (installed.serves_external or bool(wanted.wanted))
@@ -192,10 +198,21 @@ class EbpfDatapath:
         self._close()
         self._programs.remove()
 
-    def _open(self) -> MapSet:
+    def _look(self, table: ServiceTable, memory: Memory | None, need: Sizes | None = None) -> tuple[MapSet, Difference]:
+        """All that the maps hold, and the difference to what they must hold; in larger maps if that takes them."""
+        need = need or (demand(table) if memory is None else {})
+        maps = self._open({**need, LOCAL_ADDR.name: len(self._local_addresses())})
+        difference = self._full_difference(maps, table, memory)
+        if self._programs.can_grow(difference.installed.lacking):
+            maps = self._open(difference.installed.lacking)
+            difference = self._full_difference(maps, table, memory)
+        return maps, difference
+
+    def _open(self, need: Sizes) -> MapSet:
         # Anew for each full sync: pins may have been replaced behind our back.
-        maps = self._programs.load()
+        maps = self._programs.load(need)
         self._close()
+        self._maps = maps
         return maps
 
     def _close(self) -> None:

@@ -78,10 +78,10 @@ def hook_results(bpffs_root: Path) -> dict[str, int]:
         counters.close()
 
 
-def open_maps(bpffs_root: Path, sizes: Mapping[str, int]) -> Maps | None:
+def open_maps(bpffs_root: Path) -> Maps | None:
     """The maps as they are pinned now; None before the first load. Raises MapError."""
     pins = Pins(bpffs_root)
-    return Maps.open(pins, sizes) if pins.maps.exists() else None
+    return Maps.open(pins) if pins.maps.exists() else None
 
 
 def netns_cookie() -> int:

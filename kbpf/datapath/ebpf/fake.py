@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from kbpf.datapath.ebpf import store, text
+from kbpf.datapath.ebpf.capacity import Sizes, fitting
 from kbpf.datapath.ebpf.layout import specs
 from kbpf.datapath.ebpf.maps import translated
 from kbpf.datapath.ebpf.packing import MapSpec, MapType
@@ -120,7 +121,7 @@ def _packed(kind: type[Any], row: Any, pack: Callable[[Any], bytes], name: str) 
 class FakeMaps:
     """All maps that user space reads or writes, by the names that `maps.Maps` gives them."""
 
-    def __init__(self, sizes: Mapping[str, int] | None = None, fails: Fails = never) -> None:
+    def __init__(self, sizes: Sizes | None = None, fails: Fails = never) -> None:
         self._maps: dict[str, FakeMap[Any, Any]] = {
             spec.name: FakeMap(spec, fails) for spec in specs(sizes or {}) if spec.type is not MapType.SK_STORAGE
         }
@@ -146,6 +147,12 @@ class FakeMaps:
     def dump(self) -> str:
         return text.dump(store.observe(self))
 
+    def take_over(self, old: "FakeMaps | None") -> None:
+        """Rows of maps of other sizes."""
+        for name, each in old._maps.items() if old else ():
+            if each.spec.type is not MapType.ARRAY:
+                self._maps[name].update(each.entries())
+
     def load(self, dump: str) -> None:
         """Hold what a dump says, besides what is held already."""
         for spec, rows in text.parse(dump):
@@ -155,22 +162,37 @@ class FakeMaps:
 class FakePrograms:
     """Programs and pins: maps come with the first load and go with `remove`; hooks want loaded programs."""
 
-    def __init__(self, sizes: Mapping[str, int] | None = None, *, serves_packets: bool = False) -> None:
-        self.specs: tuple[AnySpec, ...] = specs(sizes or {})
+    def __init__(
+        self, sizes: Sizes | None = None, *, first_sizes: Sizes | None = None, serves_packets: bool = False
+    ) -> None:
+        """Maps that `sizes` names do not grow; `first_sizes` are those of others, in place of the defaults."""
+        self._fixed = frozenset(sizes or ())
+        defaults = {spec.name: spec.max_entries for spec in specs({})}
+        self._sizes: Sizes = {**defaults, **(first_sizes or {}), **(sizes or {})}
         self.maps: FakeMaps | None = None
         self.attached = False
         self.serves_packets = serves_packets
         self.load_failure: DatapathError | None = None
         self.attach_failure: DatapathError | None = None
-        self._sizes = sizes
+
+    @property
+    def specs(self) -> tuple[AnySpec, ...]:
+        return specs(self._sizes)
 
     def probe(self) -> Support:
         return Support(Answer.YES)
 
-    def load(self) -> FakeMaps:
+    def can_grow(self, need: Sizes) -> bool:
+        return fitting(self._sizes, need, self._fixed) != self._sizes
+
+    def load(self, need: Sizes) -> FakeMaps:
         if self.load_failure:
             raise self.load_failure
-        self.maps = self.maps or FakeMaps(self._sizes)
+        if self.maps is None or self.can_grow(need):
+            self._sizes = fitting(self._sizes, need, self._fixed)
+            self.maps, old = FakeMaps(self._sizes), self.maps
+            self.maps.take_over(old)
+            self.attached = False
         return self.maps
 
     def open(self) -> FakeMaps | None:

@@ -94,6 +94,11 @@ class Installed:
         return rows
 
     @property
+    def lacking(self) -> dict[str, int]:
+        """The maps that had no room for all of the last change, and how many entries would have been enough."""
+        return self._room.lacking
+
+    @property
     def settings(self) -> DeferSettings:
         """With what does not fit: that decides about the residue."""
         return replace(self._settings, spilled=frozenset(self.spilled))

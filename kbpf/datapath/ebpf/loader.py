@@ -6,14 +6,14 @@ before `links` attaches it.
 """
 
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbpf.datapath.ebpf import libbpf, maps
+from kbpf.datapath.ebpf import growth, libbpf, maps
 from kbpf.datapath.ebpf.child import Reply, ask
-from kbpf.datapath.ebpf.layout import NUMBERED_MAPS
 from kbpf.datapath.ebpf.links import closing
 from kbpf.datapath.ebpf.packing import MapSpec
 from kbpf.datapath.ebpf.pins import Pins, remove
@@ -45,15 +45,17 @@ class Bcc:
 def ensure_loaded(pins: Pins, build: Build, interpreters: tuple[str, ...] = INTERPRETERS) -> Loaded:
     """Have the programs of `build` pinned, with the maps they use."""
     folder = pins.program_folder(build.hash)
-    if is_loaded(pins, build):
-        return Loaded(folder, is_new=False)
     pins.make_folders()
+    if is_loaded(pins, build):
+        growth.carry_over(pins, build.maps)
+        return Loaded(folder, is_new=False)
     remove(folder)
-    _remove_unfit_maps(pins, build)
+    growth.set_aside(pins, build.maps)
     unfinished = pins.program_folder(f"unfinished-{build.hash}")
     remove(unfinished)
     bcc = _load(build, unfinished, interpreters)
     unfinished.rename(folder)
+    growth.carry_over(pins, build.maps)
     if not is_loaded(pins, build):
         raise LoadFailed(f"{folder} does not hold what was loaded into it: is another kbpf using {pins.root}?")
     pins.remove_programs_except(build.hash)
@@ -65,7 +67,7 @@ def is_loaded(pins: Pins, build: Build) -> bool:
     """Are all maps and programs of `build` pinned, and do the programs use these very maps?"""
     if not all(_is_fit(spec, pins) for spec in build.maps):
         return False
-    map_ids = {info.id for spec in build.maps if (info := _map_info(pins.map(spec.name)))}
+    map_ids = {info.id for spec in build.maps if (info := maps.pinned_info(pins.map(spec.name)))}
     folder = pins.program_folder(build.hash)
     programs = [_program_info(folder / program.name) for program in build.programs]
     return all(program is not None and map_ids.issuperset(program.map_ids) for program in programs)
@@ -78,6 +80,7 @@ def find_bcc(interpreters: tuple[str, ...] = INTERPRETERS) -> Bcc:
 
 def _load(build: Build, folder: Path, interpreters: tuple[str, ...]) -> Bcc:
     question = {
+        "parent": os.getpid(),
         "units": build.units,
         "flags": build.flags,
         "kernel": str(bpf_folder() / "kernel"),
@@ -112,29 +115,9 @@ def essence(reply: Reply) -> str:
     return f"{reply.answer['error']}: {words[0]}" if words else str(reply.answer["error"])
 
 
-def _remove_unfit_maps(pins: Pins, build: Build) -> None:
-    """A map of another size cannot be taken over. Programs in force keep the old one until `links` replaces them.
-
-    Maps that speak of the same ids go together, or programs in force would see generations whose slots they cannot.
-    """
-    unfit = {spec.name for spec in build.maps if not _is_fit(spec, pins)}
-    if not unfit.isdisjoint(NUMBERED_MAPS):
-        unfit |= NUMBERED_MAPS
-    for name in unfit:
-        pins.map(name).unlink(missing_ok=True)
-
-
 def _is_fit(spec: MapSpec[Any, Any], pins: Pins) -> bool:
-    info = _map_info(pins.map(spec.name))
+    info = maps.pinned_info(pins.map(spec.name))
     return info is not None and maps.mismatch(spec, info) is None
-
-
-def _map_info(pin: Path) -> libbpf.MapInfo | None:
-    try:
-        with closing(libbpf.obj_get(pin)) as fd:
-            return libbpf.map_info(fd)
-    except FileNotFoundError:
-        return None
 
 
 def _program_info(pin: Path) -> libbpf.ProgramInfo | None:

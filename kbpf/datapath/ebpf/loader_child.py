@@ -63,7 +63,9 @@ def answer(question: dict[str, Any]) -> dict[str, str]:
 
 
 def die_with_parent() -> None:
-    """A loader that outlives a killed daemon would pin into the folder of the next one's loader."""
+    """A loader that outlives a killed daemon would pin into the folder of the next one's loader; `main` looks whether
+    the daemon was killed before this.
+    """
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
@@ -73,7 +75,10 @@ def main() -> None:
     # BCC and its compiler write to both streams; the answer must stand alone.
     answer_fd = os.dup(1)
     os.dup2(2, 1)
-    reply = answer(json.load(sys.stdin))
+    question = json.load(sys.stdin)
+    if question.get("parent", os.getppid()) != os.getppid():
+        return
+    reply = answer(question)
     os.write(answer_fd, json.dumps(reply).encode())
 
 

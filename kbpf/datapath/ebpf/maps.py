@@ -40,6 +40,18 @@ def mismatch(spec: MapSpec[Any, Any], info: libbpf.MapInfo) -> str | None:
     return ", ".join(differences) or None
 
 
+def pinned_info(pin: Path) -> libbpf.MapInfo | None:
+    """What the kernel says of a pinned map; None: nothing is pinned there. Raises OSError."""
+    try:
+        fd = libbpf.obj_get(pin)
+    except FileNotFoundError:
+        return None
+    try:
+        return libbpf.map_info(fd)
+    finally:
+        os.close(fd)
+
+
 class BpfMap(Generic[Key, Value]):
     """One open map. Rows go in and come out; the bytes between are the layout's."""
 
@@ -169,14 +181,13 @@ class Maps:
     packet_stats: Counters
 
     @classmethod
-    def open(cls, pins: Pins, sizes: Mapping[str, int]) -> Self:
-        """`sizes` gives max_entries by map name where it is not the default."""
+    def open(cls, pins: Pins) -> Self:
+        """Of whatever sizes they are."""
         opened: dict[str, Any] = {}
         try:
-            for spec in layout.specs(sizes):
-                if spec.name in cls.__slots__:
-                    kind = Counters if spec.type is MapType.PERCPU_ARRAY else BpfMap
-                    opened[spec.name] = kind.open(spec, pins.map(spec.name))
+            for spec in layout.ALL_MAPS:
+                kind = Counters if spec.type is MapType.PERCPU_ARRAY else BpfMap
+                opened[spec.name] = kind.open(spec, pins.map(spec.name))
             return cls(**opened)
         except MapError:
             for each in opened.values():

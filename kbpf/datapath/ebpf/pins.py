@@ -1,6 +1,7 @@
 """Where everything lies below the bpffs root, so that the data path lives without a process.
 
     ROOT/v1/maps/NAME                 maps; programs of every build of one layout share them
+    ROOT/v1/outgrown/NAME             maps that larger ones replace, until programs that use these are in force
     ROOT/v1/programs/HASH/NAME        programs, by the hash of what they were built from
     ROOT/v1/links/NAME                attachments; a link is the hook being in force
 
@@ -31,6 +32,10 @@ class Pins:
         return self.folder / "maps"
 
     @property
+    def outgrown_maps(self) -> Path:
+        return self.folder / "outgrown"
+
+    @property
     def programs(self) -> Path:
         return self.folder / "programs"
 
@@ -40,6 +45,9 @@ class Pins:
 
     def map(self, name: str) -> Path:
         return self.maps / name
+
+    def outgrown(self, name: str) -> Path:
+        return self.outgrown_maps / name
 
     def program_folder(self, source_hash: str) -> Path:
         return self.programs / source_hash
@@ -52,7 +60,7 @@ class Pins:
         return maps <= _names(self.maps) and links <= _names(self.links)
 
     def make_folders(self) -> None:
-        for folder in (self.maps, self.programs, self.links):
+        for folder in (self.maps, self.outgrown_maps, self.programs, self.links):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def other_versions(self) -> Iterator[Path]:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kbpf.datapath.ebpf import links, loader, probe, selftest, source
+from kbpf.datapath.ebpf import growth, links, loader, probe, selftest, source
+from kbpf.datapath.ebpf.capacity import GROWING, Sizes, fitting
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
 from kbpf.datapath.ebpf.hooks import HOOKS
 from kbpf.datapath.ebpf.layout import ALL_MAPS, specs
-from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.maps import Maps, pinned_info
 from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.rows import AnySpec
@@ -59,6 +60,7 @@ class PinnedPrograms:
         self._uplinks: tuple[Device, ...] = ()
         self._has_set_retval = has_set_retval
         self._sizes = dict(sizes or {})
+        self._fixed = frozenset(self._sizes)
         self._folder: Path | None = None
         self._maps: Maps | None = None
 
@@ -69,29 +71,57 @@ class PinnedPrograms:
     def probe(self) -> Support:
         return probe.probe(self._wished_cgroup, self._pins.root, self._packet_path.features)
 
-    def load(self) -> Maps:
+    def can_grow(self, need: Sizes) -> bool:
+        return fitting(self._sizes, need, self._fixed) != self._sizes
+
+    def load(self, need: Sizes) -> Maps:
         self._uplinks = tuple(self._packet_path.devices()) if self._has_packet_path else ()
         with _failing_as_load():
             ensure_bpffs(self._pins.root)
             self._pins.make_folders()
             if self._maps is not None:
                 self._maps.pin(self._pins)
-            build = source.describe(
-                self._pins,
-                self._sizes,
-                has_set_retval=self._has_set_retval,
-                packet_programs=programs_for(self._uplinks),
-            )
-            self._folder = loader.ensure_loaded(self._pins, build).programs
-            self._maps = Maps.open(self._pins, self._sizes)
+            self._sizes |= self._pinned_sizes()
+            self._grow(fitting(self._sizes, need, self._fixed))
+            self._maps = Maps.open(self._pins)
+            self._sizes |= self._pinned_sizes()
         return self._maps
+
+    def _pinned_sizes(self) -> dict[str, int]:
+        pins = {name: (self._pins.map(name), self._pins.outgrown(name)) for name in GROWING - self._fixed}
+        found = {name: pinned_info(new) or pinned_info(old) for name, (new, old) in pins.items()}
+        return {name: info.max_entries for name, info in found.items() if info}
+
+    def _grow(self, sizes: Sizes) -> None:
+        """Load with these sizes; when the kernel does not give so much, with those that are there."""
+        growing = [f"{name} to {size}" for name, size in sizes.items() if self._sizes.get(name, size) != size]
+        if growing:
+            log.info(f"maps grow: {', '.join(growing)} entries")
+        try:
+            self._ensure_loaded(sizes)
+        except LoadFailed as error:
+            if not growing:
+                raise
+            log.warning(f"the maps keep their sizes: {error}")
+            growth.take_back(self._pins)
+            self._fixed |= GROWING
+            self._ensure_loaded(self._sizes)
+
+    def _ensure_loaded(self, sizes: Sizes) -> None:
+        build = source.describe(
+            self._pins,
+            sizes,
+            has_set_retval=self._has_set_retval,
+            packet_programs=programs_for(self._uplinks),
+        )
+        self._folder = loader.ensure_loaded(self._pins, build).programs
 
     @property
     def serves_packets(self) -> bool:
         return bool(self._uplinks)
 
     def open(self) -> Maps | None:
-        return Maps.open(self._pins, self._sizes) if self._pins.maps.exists() else None
+        return Maps.open(self._pins) if self._pins.maps.exists() else None
 
     def is_pinned(self) -> bool:
         return self._pins.holds(_MAPS, _HOOKS | self._packet_path.uplinks.pins(self._uplinks))
@@ -102,6 +132,8 @@ class PinnedPrograms:
 
     def attach(self) -> int:
         changed = self._attach_hooks() + self._attach_uplinks()
+        with _failing_as_load():
+            growth.finish(self._pins, self.specs)
         if changed:
             with _failing_as_load():
                 self._remove_other_versions()

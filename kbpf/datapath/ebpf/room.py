@@ -3,6 +3,7 @@
 A new generation stands beside the old one until that is swept: a plan needs room for both. Used by `admit`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kbpf.datapath.ebpf import layout
@@ -26,11 +27,13 @@ RESERVED = 2
 
 class Room:
     def __init__(self, specs: Iterable[AnySpec], used: Mapping[str, int]) -> None:
+        self._used, self._asked = dict(used), Counter[str]()
         self._specs = {spec.name: spec for spec in specs if spec.name in COUNTED}
-        self._free = {name: spec.max_entries - RESERVED - used.get(name, 0) for name, spec in self._specs.items()}
+        self._free = {name: room_of(spec) - used.get(name, 0) for name, spec in self._specs.items()}
 
     def take(self, need: Mapping[str, int]) -> str | None:
         """Reserve all of it; or reserve nothing and say which map has no room."""
+        self._asked.update(need)
         for name, count in need.items():
             if count > max(self._free[name], 0):
                 spec = self._specs[name]
@@ -39,7 +42,19 @@ class Room:
             self._free[name] -= count
         return None
 
+    @property
+    def lacking(self) -> dict[str, int]:
+        """The maps that had no room for all that was asked, and how many entries would have been enough."""
+        return {name: self._entries(name) for name, spec in self._specs.items() if self._entries(name) > room_of(spec)}
+
+    def _entries(self, name: str) -> int:
+        return self._used.get(name, 0) + self._asked[name]
+
     def has_grown(self, used: Mapping[str, int]) -> bool:
         """With `used` entries now, is there more room than was left when this plan was made?"""
         now = Room(self._specs.values(), used)
         return any(free > self._free[name] for name, free in now._free.items())
+
+
+def room_of(spec: AnySpec) -> int:
+    return spec.max_entries - RESERVED

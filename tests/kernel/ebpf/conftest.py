@@ -56,7 +56,7 @@ def cgroup() -> Iterator[Path]:
 
 @pytest.fixture
 def maps(pins: Pins, programs: Path) -> Iterator[Maps]:
-    opened = Maps.open(pins, {})
+    opened = Maps.open(pins)
     yield opened
     empty(opened)
     opened.close()

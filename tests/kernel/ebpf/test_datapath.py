@@ -154,6 +154,33 @@ def test_pins_that_somebody_removed_come_back_with_what_the_maps_held(
     assert pod.ask("requests", "tcp", "10.96.0.10", 80, 3) == {"10.244.0.1:8080": 3}
 
 
+def test_when_there_can_be_no_larger_maps_only_what_does_not_fit_is_left_to_iptables(
+    own_root: Path, cgroup: Path, pods: MakePod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(**sizes: int) -> EbpfDatapath:
+        return factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), sizes={**SIZES, **sizes})
+
+    sync(create(services=5), cluster("10.244.0.1"))
+    datapath = create()
+    sync(datapath, cluster("10.244.0.1"))
+    monkeypatch.setattr(loader.ensure_loaded, "__defaults__", (("/nonexistent/python",),))
+    table = cluster("10.244.0.1")
+    for name, ports in ((each, more_services().ports_of(each)) for each in more_services().services):
+        table.replace(name, ports)
+    report = sync(datapath, table)
+    assert report.deferred == {"spilled": 2}
+    assert "no room in services (5 entries)" in report.warnings[0]
+    pod = pods()
+    pod.serve(["10.244.0.1"])
+    assert pod.ask("requests", "tcp", "10.96.0.10", 80, 3) == {"10.244.0.1:8080": 3}
+    monkeypatch.undo()
+    datapath.cleanup()
+
+
+def more_services() -> ServiceTable:
+    return table_of(*(service(name, cluster_ips=[f"10.96.1.{number}"]) for number, name in enumerate("yz", start=1)))
+
+
 def test_programs_that_fail_the_self_test_are_not_attached(
     start: Start, own_root: Path, cgroup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf import libbpf, links, loader, source
+from kbpf.datapath.ebpf import growth, libbpf, links, loader, source, store
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
-from kbpf.datapath.ebpf.shapes import Reason
+from kbpf.datapath.ebpf.rows import Rows
+from kbpf.datapath.ebpf.shapes import (
+    AffinityKey,
+    AffinityValue,
+    ConnectionValue,
+    IndexKey,
+    Reason,
+    SlotKey,
+    SlotValue,
+)
 from kbpf.errors import LoadFailed
 from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_service
 
@@ -22,6 +31,7 @@ pytestmark = pytest.mark.root
 REPOSITORY = Path(__file__).parents[3]
 NO_INTERPRETER = ("/nonexistent/python",)
 SMALL = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024, "connections": 1024}
+CONNECTION = ConnectionValue(bytes(4), 1500, bytes(48))
 LOAD = """
 import sys
 from pathlib import Path
@@ -59,23 +69,96 @@ def test_the_loader_does_not_run_for_what_is_loaded(own_pins: Pins) -> None:
 
 def test_another_build_takes_over_the_maps_with_their_entries(own_pins: Pins) -> None:
     loader.ensure_loaded(own_pins, small_build(own_pins))
-    maps = Maps.open(own_pins, SMALL)
+    maps = Maps.open(own_pins)
     put_service(maps, 7, [Frontend(VIP4)], backends(BACKENDS4))
     build = source.describe(own_pins, SMALL, has_set_retval=False)
     assert loader.ensure_loaded(own_pins, build).is_new
-    with_new = Maps.open(own_pins, SMALL)
+    with_new = Maps.open(own_pins)
     assert len(with_new.slots.entries()) == len(BACKENDS4)
     assert [path.name for path in own_pins.programs.iterdir()] == [build.hash]
     maps.close()
     with_new.close()
 
 
-def test_another_size_replaces_all_maps_that_share_ids_and_no_other(own_pins: Pins) -> None:
+def sized(pins: Pins, **sizes: int) -> source.Build:
+    return source.describe(pins, {**SMALL, **sizes}, has_set_retval=True)
+
+
+def filled(pins: Pins) -> Rows:
+    """What the pinned maps hold, with a service and a connection in them."""
+    maps = Maps.open(pins)
+    put_service(maps, 7, [Frontend(VIP4)], backends(BACKENDS4))
+    maps.connections.update({IndexKey(1500 % SMALL["connections"]): CONNECTION})
+    rows = store.observe(maps)
+    maps.close()
+    return rows
+
+
+def test_a_larger_map_holds_what_the_smaller_one_held_and_no_other_is_replaced(own_pins: Pins) -> None:
+    loader.ensure_loaded(own_pins, small_build(own_pins))
+    rows = filled(own_pins)
+    before = {name: map_id(own_pins, name) for name in ("slots", "connections", "frontends", "affinity", "sock")}
+    loader.ensure_loaded(own_pins, sized(own_pins, slots=8192, connections=2048))
+    changed = {name for name, number in before.items() if map_id(own_pins, name) != number}
+    assert changed == {"slots", "connections"}
+    maps = Maps.open(own_pins)
+    assert store.observe(maps) == rows
+    assert maps.connections.lookup(IndexKey(1500)) == CONNECTION
+    maps.close()
+    growth.finish(own_pins, sized(own_pins).maps)
+    assert not any(own_pins.outgrown_maps.iterdir())
+
+
+def test_what_old_programs_write_until_the_new_ones_are_in_force_follows(own_pins: Pins) -> None:
+    loader.ensure_loaded(own_pins, small_build(own_pins))
+    old = Maps.open(own_pins)
+    build = sized(own_pins, affinity=2048, slots=8192)
+    loader.ensure_loaded(own_pins, build)
+    client = AffinityKey(bytes(16), 7)
+    old.affinity.update({client: AffinityValue(1, 2, 7)})
+    old.slots.update({SlotKey(1, 1, 0, 0): SlotValue(1, 1, 1)})
+    growth.finish(own_pins, build.maps)
+    new = Maps.open(own_pins)
+    assert new.affinity.lookup(client) == AffinityValue(1, 2, 7)
+    assert not new.slots.entries(), "lists are user space's, which has written them anew"
+    old.close()
+    new.close()
+
+
+@pytest.mark.parametrize("died", ["before the load", "before the rows were copied", "before the switch"])
+def test_a_growth_that_died_is_finished_by_the_next_load(own_pins: Pins, died: str) -> None:
+    loader.ensure_loaded(own_pins, small_build(own_pins))
+    rows, build = filled(own_pins), sized(own_pins, slots=8192, membership=8192)
+    growth.set_aside(own_pins, build.maps)
+    if died != "before the load":
+        with pytest.MonkeyPatch.context() as patch:
+            if died == "before the rows were copied":
+                patch.setattr(growth, "carry_over", lambda *_: None)
+            loader.ensure_loaded(own_pins, build)
+    loader.ensure_loaded(own_pins, build)
+    maps = Maps.open(own_pins)
+    assert store.observe(maps) == rows
+    maps.close()
+
+
+def test_a_growth_that_failed_leaves_everything_as_it_was(own_pins: Pins) -> None:
+    build = small_build(own_pins)
+    loader.ensure_loaded(own_pins, build)
+    rows = filled(own_pins)
+    with pytest.raises(LoadFailed):
+        loader.ensure_loaded(own_pins, sized(own_pins, slots=8192), NO_INTERPRETER)
+    growth.take_back(own_pins)
+    assert not loader.ensure_loaded(own_pins, build, NO_INTERPRETER).is_new
+    maps = Maps.open(own_pins)
+    assert store.observe(maps) == rows
+    maps.close()
+
+
+def test_a_smaller_map_replaces_all_that_share_ids_and_no_other(own_pins: Pins) -> None:
     loader.ensure_loaded(own_pins, small_build(own_pins))
     names = ("frontends", "services", "affinity", "config", "sock")
     before = [map_id(own_pins, name) for name in names]
-    sizes = {**SMALL, "slots": 8192}
-    loader.ensure_loaded(own_pins, source.describe(own_pins, sizes, has_set_retval=True))
+    loader.ensure_loaded(own_pins, sized(own_pins, slots=2048))
     same = [map_id(own_pins, name) == old for name, old in zip(names, before, strict=True)]
     assert same == [False, False, False, True, True]
 
@@ -102,7 +185,7 @@ def test_a_load_that_is_killed_is_finished_by_the_next(own_pins: Pins, share: fl
     loader.ensure_loaded(own_pins, build)
     assert loader.is_loaded(own_pins, build)
     assert [path.name for path in own_pins.programs.iterdir()] == [build.hash]
-    Maps.open(own_pins, {}).close()
+    Maps.open(own_pins).close()
 
 
 def test_without_set_retval_a_frontend_without_backends_passes(
@@ -110,7 +193,7 @@ def test_without_set_retval_a_frontend_without_backends_passes(
 ) -> None:
     """Such a kernel can only answer EPERM; user space defers such frontends, and until then the call goes its way."""
     loaded = loader.ensure_loaded(own_pins, source.describe(own_pins, SMALL, has_set_retval=False))
-    maps = Maps.open(own_pins, SMALL)
+    maps = Maps.open(own_pins)
     put_service(maps, 7, [Frontend(VIP4)], (), protocols=[UDP])
     links.attach(own_pins, loaded.programs, cgroup)
     assert pods().ask("connects", VIP4, 80, 3) == {f"errno {ENETUNREACH}": 3}

@@ -28,7 +28,7 @@ from kbpf.datapath.ebpf import selftest
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
 root, programs, cgroup = map(Path, sys.argv[1:])
-result = selftest.run(Maps.open(Pins(root), {}), Pins(root), programs, cgroup)
+result = selftest.run(Maps.open(Pins(root)), Pins(root), programs, cgroup)
 print(result.answer.value, result.reason)
 """
 

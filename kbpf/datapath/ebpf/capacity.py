@@ -1,0 +1,68 @@
+"""How large the maps must be. Pure: `backend` asks with what a sync needs, `programs` makes the maps as large.
+
+Maps whose rows are user space's own grow when they must, by doubling, so that a cluster that grows steadily seldom
+replaces them; they never shrink under a running cluster. A size that was set by option stays.
+"""
+
+from collections.abc import Mapping, Set
+
+from kbpf.datapath.ebpf.layout import (
+    ALL_MAPS,
+    BACKENDS,
+    FRONTENDS,
+    LOCAL_ADDR,
+    MEMBERSHIP,
+    SERVICES,
+    SLOTS,
+    SOURCE_RANGES,
+)
+from kbpf.datapath.ebpf.room import RESERVED
+from kbpf.model.address import Address
+from kbpf.model.names import Protocol
+from kbpf.model.table import ServiceTable
+
+GROWING = frozenset(spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, SOURCE_RANGES, LOCAL_ADDR))
+HEAD_ROOM = 2
+LIMIT = 2**22
+"""Entries; what needs more is left to iptables."""
+
+Sizes = Mapping[str, int]
+"""Entries by map name."""
+
+_DEFAULTS = {spec.name: spec.max_entries for spec in ALL_MAPS}
+
+
+def demand(table: ServiceTable) -> dict[str, int]:
+    """The rows of all service ports, without those of a change."""
+    frontends = services = endpoints = ranges = 0
+    backends: set[tuple[Address, int, Protocol]] = set()
+    for port in table:
+        frontends += len(table.owned_frontends(port))
+        services += 1
+        endpoints += len(port.cluster) + len(port.local)
+        ranges += len(port.source_ranges)
+        for backend in (*port.cluster, *port.local):
+            backends.add((backend.address, backend.port, port.protocol))
+    return {
+        FRONTENDS.name: frontends,
+        SERVICES.name: services,
+        SLOTS.name: endpoints,
+        MEMBERSHIP.name: endpoints,
+        BACKENDS.name: len(backends),
+        SOURCE_RANGES.name: ranges,
+    }
+
+
+def fitting(sizes: Sizes, need: Sizes, fixed: Set[str]) -> dict[str, int]:
+    """`sizes` with those maps larger that have no room for `need` and may grow."""
+    wanted = {
+        name: _size(count, _DEFAULTS[name])
+        for name, count in need.items()
+        if name in GROWING - fixed and count + RESERVED > sizes.get(name, 0)
+    }
+    return {**sizes, **{name: size for name, size in wanted.items() if size > sizes.get(name, 0)}}
+
+
+def _size(count: int, least: int) -> int:
+    power_of_two = 1 << (HEAD_ROOM * count - 1).bit_length()
+    return min(max(power_of_two, least), LIMIT)
