@@ -17,11 +17,6 @@
 #define PORT_ATTEMPTS 8
 #define FIRST_PORT 1024
 
-static __always_inline __u32 now_s(void)
-{
-	return bpf_ktime_get_ns() / 1000000000;
-}
-
 static __always_inline struct flow_key key_of(const struct packet *packet,
 					      enum flow_direction direction)
 {

@@ -24,6 +24,11 @@ struct caller {
 
 #define barrier() asm volatile("" ::: "memory")
 
+static __always_inline __u32 now_s(void)
+{
+	return bpf_ktime_get_ns() / 1000000000;
+}
+
 static __always_inline bool same_address(const struct address *a, const struct address *b)
 {
 	return a->word[0] == b->word[0] && a->word[1] == b->word[1] && a->word[2] == b->word[2] &&

@@ -22,6 +22,7 @@
 #define AUTHENTICATION 51
 #define DESTINATION 60
 #define MAX_EXTENSION_HEADERS 6
+#define FRAGMENT_TIMEOUT_S 30 /* the kernel's own */
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -212,7 +213,7 @@ static __always_inline struct fragment_key fragment_of(const struct packet *pack
 static __always_inline void remember_fragment(const struct packet *packet)
 {
 	struct fragment_key key = fragment_of(packet);
-	struct fragment_value ports = {packet->source_port, packet->destination_port};
+	struct fragment_value ports = {packet->source_port, packet->destination_port, now_s()};
 
 	fragments.update(&key, &ports);
 }
@@ -222,7 +223,8 @@ static __always_inline bool recall_fragment(struct packet *packet)
 	struct fragment_key key = fragment_of(packet);
 	struct fragment_value *ports = fragments.lookup(&key);
 
-	if (!ports)
+	/* Senders use an id again. */
+	if (!ports || now_s() - ports->seen_s > FRAGMENT_TIMEOUT_S)
 		return false;
 	packet->source_port = ports->source_port;
 	packet->destination_port = ports->destination_port;
@@ -241,6 +243,11 @@ static __always_inline bool parse_transport(struct __sk_buff *skb, struct packet
 	if (packet->is_fragment)
 		remember_fragment(packet);
 	return true;
+}
+
+static __always_inline bool is_later_fragment(const struct packet *packet)
+{
+	return !packet->has_transport && (packet->protocol == TCP || packet->protocol == UDP);
 }
 
 static __always_inline bool opens(const struct packet *packet)

@@ -19,6 +19,11 @@
 #define DROP 2 /* TC_ACT_SHOT and TCX_DROP */
 #define VLAN_ID 0xfff
 
+/* In the traffic control index, which is usually zero: a mark of ours, and the turns taken. */
+#define TURNS 0x6b00
+#define TURNS_MASK 0xff00
+#define MAX_TURNS 8
+
 static __always_inline int leave(enum reason reason)
 {
 	packet_stats.increment(reason);
@@ -385,15 +390,43 @@ static __always_inline int arrive(struct __sk_buff *skb, const struct packet *pa
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
+/*
+ * A fragment that overtook the first one of its datagram cannot be translated before
+ * that. It goes to the end of the queue, where it mostly finds the first one ahead of
+ * it, and is left alone when it does not after a few turns.
+ */
+static __always_inline int take_turn(struct __sk_buff *skb, __u32 turns)
+{
+	if (turns >= MAX_TURNS)
+		return leave(REASON_NO_FLOW);
+	skb->tc_index = TURNS | (turns + 1);
+	leave(REASON_OVERTOOK);
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
+/* How many turns the packet has taken; it bears no sign of them any more. */
+static __always_inline __u32 turns_of(struct __sk_buff *skb)
+{
+	__u32 index = skb->tc_index;
+
+	if ((index & TURNS_MASK) != TURNS)
+		return 0;
+	skb->tc_index = 0;
+	return index & ~TURNS_MASK;
+}
+
 /* "from" holds what the device tells of its packets. */
 static __always_inline int ingress(struct __sk_buff *skb, __u32 network, struct packet from)
 {
 	struct packet packet = from;
+	__u32 turns = turns_of(skb);
 
 	if (!parse(skb, network, &packet))
 		return NEXT;
 	if (parse_transport(skb, &packet))
 		return arrive(skb, &packet, forward(skb, &packet));
+	if (is_later_fragment(&packet))
+		return take_turn(skb, turns);
 	if (is_error(skb, &packet))
 		return arrive(skb, &packet, forward_error(skb, &packet));
 	return NEXT;

@@ -90,7 +90,8 @@ enum reason {
 	REASON_NO_PORT = 21,
 	REASON_ERROR_TRANSLATED = 22,
 	REASON_HALF_TRANSLATED = 23,
-	REASON_COUNT = 24,
+	REASON_OVERTOOK = 24,
+	REASON_COUNT = 25,
 };
 
 /* What user space knows of the node and has put in force. */
@@ -326,6 +327,7 @@ struct fragment_key {
 struct fragment_value {
 	__be16 source_port;
 	__be16 destination_port;
+	__u32 seen_s;
 };
 
 /* Service 0: the ranges of pods. The prefix length counts the service's 32 bits. */

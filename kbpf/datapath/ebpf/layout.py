@@ -179,7 +179,7 @@ FRAGMENTS = MapSpec(
     "fragments",
     MapType.LRU_HASH,
     Layout("fragment_key", FragmentKey, "source:16s destination:16s id:I protocol:B pad:3x"),
-    Layout("fragment_value", FragmentValue, "source_port:H destination_port:H"),
+    Layout("fragment_value", FragmentValue, "source_port:H destination_port:H seen_s:I"),
     8192,
 )
 SOURCE_RANGES = MapSpec(

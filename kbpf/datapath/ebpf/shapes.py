@@ -90,6 +90,7 @@ class Reason(IntEnum):
     NO_PORT = 21
     ERROR_TRANSLATED = 22
     HALF_TRANSLATED = 23
+    OVERTOOK = 24
 
 
 class ConfigFlag(IntFlag):
@@ -323,6 +324,7 @@ class FragmentKey(NamedTuple):
 class FragmentValue(NamedTuple):
     source_port: int
     destination_port: int
+    seen_s: int
 
 
 class SourceRangeKey(NamedTuple):

@@ -6,6 +6,7 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP, IPerror, TCPerror, UDPerror
 from scapy.layers.inet6 import (
     ICMPv6DestUnreach,
     ICMPv6PacketTooBig,
+    ICMPv6ParamProblem,
     ICMPv6TimeExceeded,
     IPerror6,
     IPv6,
@@ -25,6 +26,7 @@ __all__ = [
     "Ether",
     "ICMPv6DestUnreach",
     "ICMPv6PacketTooBig",
+    "ICMPv6ParamProblem",
     "ICMPv6TimeExceeded",
     "IPerror",
     "IPerror6",

@@ -32,7 +32,10 @@ from tests.kernel.ebpf.packets import (
     UDP,
     Ends,
     Ether,
+    ICMPv6DestUnreach,
     ICMPv6PacketTooBig,
+    ICMPv6ParamProblem,
+    ICMPv6TimeExceeded,
     IPerror,
     IPerror6,
     IPv6,
@@ -480,39 +483,80 @@ def test_a_masqueraded_backends_answer_is_no_call_of_a_node_port(device: Device)
 # ---- fragments, extension headers, checksums
 
 
-def test_fragments_follow_the_first_one(device: Device) -> None:
+def pieces(between: Ends, payload: bytes, number: int = 77, size: int = 512) -> list[Packet]:
+    """The fragments of a datagram, the first one first."""
+    head = ip(between.source, between.destination)
+    udp = bytes((head / UDP(sport=between.source_port, dport=between.destination_port) / Raw(payload)).build())
+    udp = udp[len(bytes(head)) :]
+    found = []
+    for start in range(0, len(udp), size):
+        piece, more = udp[start : start + size], start + size < len(udp)
+        if IP in head:
+            fields = {"id": number, "proto": 17, "frag": start // 8, "flags": "MF" if more else 0}
+            found.append(frame() / ip(between.source, between.destination, **fields) / Raw(piece))
+        else:
+            extension = IPv6ExtHdrFragment(id=number, offset=start // 8, m=int(more), nh=17)
+            found.append(frame() / ip(between.source, between.destination) / extension / Raw(piece))
+    return found
+
+
+def put_together(raws: list[bytes]) -> bytes:
+    """The datagram of these fragments; both addresses are those of all of them."""
+    packets = [Ether(raw).payload for raw in raws]
+    assert len({(packet.src, packet.dst) for packet in packets}) == 1
+    head = packets[0]
+    if isinstance(head, IP):
+        return bytes(IP(src=head.src, dst=head.dst, proto=17) / b"".join(bytes(packet.payload) for packet in packets))
+    payload = b"".join(bytes(packet[IPv6ExtHdrFragment].payload) for packet in packets)
+    return bytes(IPv6(src=head.src, dst=head.dst, nh=17) / payload)
+
+
+@pytest.mark.parametrize("way", ["arrive", "leave"])
+def test_fragments_follow_the_first_one(device: Device, way: str) -> None:
     device.serve(external(device.net), protocol="udp")
-    net = device.net
-    if net is NETS["v4"]:
-        whole = datagram(to_vip(net), bytes(range(256)) * 4, id=77)
-        raw = bytes(whole.payload)
-        first = frame() / IP(raw[:20] + raw[20 : 20 + 512])
-        del first[IP].chksum, first[IP].len
-        first[IP].flags = "MF"
-        later = frame() / IP(src=net.client, dst=net.vip, id=77, proto=17, frag=64) / Raw(raw[20 + 512 :])
-    else:
-        udp = bytes(
-            (IPv6(src=net.client, dst=net.vip) / UDP(sport=40000, dport=80) / Raw(bytes(range(256)) * 4)).payload
-        )
-        head = {"src": net.client, "dst": net.vip}
-        first = frame() / IPv6(**head) / IPv6ExtHdrFragment(id=77, m=1, nh=17) / Raw(udp[:512])
-        later = frame() / IPv6(**head) / IPv6ExtHdrFragment(id=77, offset=64, nh=17) / Raw(udp[512:])
-    stray = later.copy()
-    if IP in stray:
-        stray[IP].id = 78
-    else:
-        stray[IPv6ExtHdrFragment].id = 78
-    results = [device.arrive(packet) for packet in (first, later)]
-    layer = IP if net is NETS["v4"] else IPv6
-    assert {Ether(result.packet)[layer].dst for result in results} == {net.pods[0]}
-    if layer is IP:
-        head, tail = (Ether(result.packet)[IP] for result in results)
-        together = IP(src=head.src, dst=head.dst, proto=17, id=77) / (bytes(head.payload) + bytes(tail.payload))
-    else:
-        head, tail = (Ether(result.packet)[IPv6ExtHdrFragment] for result in results)
-        together = IPv6(src=net.client, dst=net.pods[0], nh=17) / (bytes(head.payload) + bytes(tail.payload))
-    assert has_right_checksums(bytes(together), layer)
-    assert is_untouched(stray, device.arrive(stray))
+    between, expected = to_vip(device.net), Ends(device.net.client, 40000, device.net.pods[0], 8080)
+    if way == "leave":
+        device.arrive(datagram(between))
+        between, expected = expected.swapped, between.swapped
+    results = [getattr(device, way)(packet) for packet in pieces(between, bytes(range(256)) * 5)]
+    assert len(results) == 3
+    assert {result.verdict for result in results} == {NEXT}
+    layer = IP if device.net is NETS["v4"] else IPv6
+    whole = put_together([result.packet for result in results])
+    assert has_right_checksums(whole, layer)
+    assert ends(layer(whole)) == expected
+
+
+def test_a_fragment_that_overtook_the_first_one_goes_back_in_the_queue(device: Device) -> None:
+    device.serve(external(device.net), protocol="udp")
+    first, later = pieces(to_vip(device.net), bytes(600))
+    early = device.arrive(later)
+    assert (early.verdict, early.packet) == (REDIRECT, bytes(later))
+    assert device.arrive(first).verdict == NEXT
+    assert Ether(device.arrive(later).packet).payload.dst == device.net.pods[0]
+    assert device.counted(Reason.OVERTOOK) > 0
+
+
+def test_a_later_fragment_on_its_way_out_is_left_alone_without_the_first_one(device: Device) -> None:
+    _, later = pieces(Ends(device.net.pods[0], 8080, device.net.client, 40000), bytes(600))
+    assert is_untouched(later, device.leave(later))
+
+
+def test_fragments_of_two_datagrams_do_not_mix(device: Device) -> None:
+    device.serve(external(device.net), protocol="udp")
+    one, other = (pieces(to_vip(device.net), bytes(600), number) for number in (77, 78))
+    device.arrive(one[0])
+    assert device.arrive(other[1]).verdict == REDIRECT
+    assert device.arrive(one[1]).verdict == NEXT
+
+
+def test_an_id_that_is_used_again_is_no_old_datagrams(device: Device) -> None:
+    device.serve(external(device.net), protocol="udp")
+    first, later = pieces(to_vip(device.net), bytes(600))
+    device.arrive(first)
+    rows = device.maps.fragments.entries()
+    device.maps.fragments.update({key: row._replace(seen_s=row.seen_s - 31) for key, row in rows.items()})
+    assert device.arrive(later).verdict == REDIRECT
 
 
 def test_extension_headers_are_walked_and_their_number_is_bounded(maps: Maps, programs: Path) -> None:
@@ -549,72 +593,116 @@ def test_checksums_stay_right_whatever_the_payload(device: Device, protocol: str
 # ---- ICMP errors
 
 
-def error4(source: str, about: Packet, kind: int, code: int) -> Packet:
-    return frame() / IP(src=source, dst=about[IP].src) / ICMP(type=kind, code=code) / Raw(bytes(about[IP])[:28])
+ERRORS4 = {"too big": (3, 4), "unreachable": (3, 3), "time exceeded": (11, 0), "parameter problem": (12, 0)}
+ERRORS6 = {"too big": (2, 0), "unreachable": (1, 4), "time exceeded": (3, 0), "parameter problem": (4, 0)}
 
 
-@pytest.mark.parametrize(("kind", "code"), [(3, 4), (3, 3), (11, 0)], ids=["too big", "unreachable", "time exceeded"])
-@pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_an_error_on_the_backends_side_comes_from_the_frontend(
-    device4: Device, protocol: str, kind: int, code: int
-) -> None:
-    net = device4.net
-    device4.serve(external(net), protocol=protocol)
-    device4.arrive(MAKE[protocol](to_vip(net)))
-    about = MAKE[protocol](Ends(net.client, 40000, net.pods[0], 8080), payload=b"x" * 100)
-    result = device4.leave(error4(net.node, about, kind, code))
+def error(source: str, about: Packet, kind: str) -> Packet:
+    """As a router sends it to the packet's sender: IPv4 quotes eight bytes of the payload, IPv6 all of it."""
+    quoted = about.payload
+    if isinstance(quoted, IP):
+        number, code = ERRORS4[kind]
+        return frame() / IP(src=source, dst=quoted.src) / ICMP(type=number, code=code) / Raw(bytes(quoted)[:28])
+    number, code = ERRORS6[kind]
+    head = frame() / IPv6(src=source, dst=quoted.src)
+    return head / ERROR_LAYERS6[number](type=number, code=code) / quoted
+
+
+ERROR_LAYERS6 = {
+    1: ICMPv6DestUnreach,
+    2: ICMPv6PacketTooBig,
+    3: ICMPv6TimeExceeded,
+    4: ICMPv6ParamProblem,
+}
+
+
+def outer_and_quoted(result: testrun.Result) -> tuple[tuple[str, str], Ends]:
     assert result.verdict == NEXT
     assert has_right_checksums(result.packet)
     found = Ether(result.packet)
-    assert (found[IP].src, found[IP].dst) == (net.vip, net.client)
-    quoted, ports = found[IPerror], found[TCPerror if protocol == "tcp" else UDPerror]
-    assert (quoted.src, ports.sport, quoted.dst, ports.dport) == to_vip(net)
-    if protocol == "udp":
-        original = datagram(to_vip(net), b"x" * 100)
-        assert ports.chksum == Ether(bytes(original))[UDP].chksum
+    quoted = found[IPerror] if IPerror in found else found[IPerror6]
+    ports = found[TCPerror] if TCPerror in found else found[UDPerror]
+    return (found.payload.src, found.payload.dst), Ends(quoted.src, ports.sport, quoted.dst, ports.dport)
 
 
+@pytest.mark.parametrize("kind", ERRORS4)
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_an_error_on_the_clients_side_reaches_the_backend(device4: Device, protocol: str) -> None:
-    net = device4.net
-    device4.serve(external(net), protocol=protocol)
-    device4.arrive(MAKE[protocol](to_vip(net)))
-    about = MAKE[protocol](to_vip(net).swapped, payload=b"x" * 100)
-    result = device4.arrive(error4(net.router, about, 3, 4))
-    assert has_right_checksums(result.packet)
-    found = Ether(result.packet)
-    assert (found[IP].src, found[IP].dst) == (net.router, net.pods[0])
-    quoted, ports = found[IPerror], found[TCPerror if protocol == "tcp" else UDPerror]
-    assert (quoted.src, ports.sport, quoted.dst, ports.dport) == (net.pods[0], 8080, net.client, 40000)
-
-
-@pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_packet_too_big_is_translated_in_both_directions(maps: Maps, programs: Path, protocol: str) -> None:
-    device = Device(maps, programs, NETS["v6"])
-    device.configure()
+def test_an_error_on_the_backends_side_comes_from_the_frontend(device: Device, protocol: str, kind: str) -> None:
     net = device.net
     device.serve(external(net), protocol=protocol)
     device.arrive(MAKE[protocol](to_vip(net)))
-    there = MAKE[protocol](Ends(net.client, 40000, net.pods[0], 8080), payload=b"x" * 100)
-    back = MAKE[protocol](to_vip(net).swapped, payload=b"x" * 100)
-    out = device.leave(frame() / IPv6(src=net.node, dst=net.client) / ICMPv6PacketTooBig(mtu=1300) / there[IPv6])
-    inward = device.arrive(frame() / IPv6(src=net.router, dst=net.vip) / ICMPv6PacketTooBig(mtu=1300) / back[IPv6])
-    for result, outer, inner in (
-        (out, (net.vip, net.client), to_vip(net)),
-        (inward, (net.router, net.pods[0]), (net.pods[0], 8080, net.client, 40000)),
-    ):
-        assert result.verdict == NEXT
-        assert has_right_checksums(result.packet)
-        found = Ether(result.packet)
-        assert (found[IPv6].src, found[IPv6].dst) == outer
-        quoted, ports = found[IPerror6], found[TCPerror if protocol == "tcp" else UDPerror]
-        assert (quoted.src, ports.sport, quoted.dst, ports.dport) == inner
+    about = MAKE[protocol](Ends(net.client, 40000, net.pods[0], 8080), payload=b"x" * 100)
+    result = device.leave(error(net.node, about, kind))
+    assert outer_and_quoted(result) == ((net.vip, net.client), to_vip(net))
+    if protocol == "udp":
+        original = datagram(to_vip(net), b"x" * 100)
+        assert Ether(result.packet)[UDPerror].chksum == Ether(bytes(original))[UDP].chksum
 
 
-def test_an_error_about_somebody_elses_flow_is_left_alone(device4: Device) -> None:
+@pytest.mark.parametrize("kind", ERRORS4)
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_an_error_on_the_clients_side_reaches_the_backend(device: Device, protocol: str, kind: str) -> None:
+    net = device.net
+    device.serve(external(net), protocol=protocol)
+    device.arrive(MAKE[protocol](to_vip(net)))
+    about = MAKE[protocol](to_vip(net).swapped, payload=b"x" * 100)
+    result = device.arrive(error(net.router, about, kind))
+    assert outer_and_quoted(result) == ((net.router, net.pods[0]), Ends(net.pods[0], 8080, net.client, 40000))
+
+
+def test_an_error_speaks_of_the_port_that_its_receiver_knows(device: Device) -> None:
+    """Of two frontends with one backend the second has another client port on the backend's side."""
+    net, second = device.net, Ends(device.net.client, 40000, device.net.node, 81)
+    device.serve(external(net), Frontend(net.node, 81, Kind.EXTERNAL_IP))
+    device.arrive(segment(to_vip(net)))
+    there = translated(device.arrive(segment(second)))
+    assert there.source_port != 40000
+    assert outer_and_quoted(device.leave(error(net.node, segment(there), "too big")))[1] == second
+    about = segment(second.swapped, "A")
+    assert outer_and_quoted(device.arrive(error(net.router, about, "too big")))[1] == there.swapped
+
+
+def test_the_refusal_of_a_datagram_comes_from_the_frontend(device: Device) -> None:
+    device.serve(external(device.net), protocol="udp", pods=0)
+    refused = translated(device.arrive(datagram(to_vip(device.net))))
+    result = device.leave(error(device.net.node, datagram(refused), "unreachable"))
+    assert outer_and_quoted(result) == ((device.net.vip, device.net.client), to_vip(device.net))
+
+
+def test_an_error_about_a_datagram_without_a_checksum_leaves_it_without(device4: Device) -> None:
     net = device4.net
-    device4.serve(external(net))
+    device4.serve(external(net), protocol="udp")
+    device4.arrive(datagram(to_vip(net)))
+    about = datagram(Ends(net.client, 40000, net.pods[0], 8080))
+    about[UDP].chksum = 0
+    result = device4.leave(error(net.node, about, "unreachable"))
+    assert outer_and_quoted(result)[1] == to_vip(net)
+    assert Ether(result.packet)[UDPerror].chksum == 0
+
+
+def test_an_error_that_quotes_extension_headers_is_translated(maps: Maps, programs: Path) -> None:
+    device = Device(maps, programs, NETS["v6"])
+    device.configure()
+    net = device.net
+    device.serve(external(net))
+    device.arrive(segment(to_vip(net)))
+    head = frame() / IPv6(src=net.client, dst=net.pods[0]) / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt()
+    result = device.leave(error(net.node, head / TCP(sport=40000, dport=8080, flags="S"), "too big"))
+    assert outer_and_quoted(result) == ((net.vip, net.client), to_vip(net))
+
+
+def test_other_messages_of_icmp_are_left_alone(device: Device) -> None:
+    device.serve(external(device.net))
+    device.arrive(segment(to_vip(device.net)))
+    packet = error(device.net.router, segment(to_vip(device.net).swapped, "A"), "too big")
+    packet[ICMP if ICMP in packet else ICMPv6PacketTooBig].type = 5 if ICMP in packet else 137
+    assert is_untouched(packet, device.arrive(packet))
+
+
+def test_an_error_about_somebody_elses_flow_is_left_alone(device: Device) -> None:
+    net = device.net
+    device.serve(external(net))
     about = segment(Ends(net.vip, 80, net.client, 40000))
-    packet = error4(net.router, about, 3, 4)
-    assert is_untouched(packet, device4.arrive(packet))
-    assert is_untouched(packet, device4.leave(packet))
+    packet = error(net.router, about, "too big")
+    assert is_untouched(packet, device.arrive(packet))
+    assert is_untouched(packet, device.leave(packet))

@@ -176,6 +176,7 @@ def empty(maps: Maps) -> None:
         maps.udp_conn,
         maps.local_addr,
         maps.flows,
+        maps.fragments,
         maps.source_ranges,
         maps.wanted,
     ):
