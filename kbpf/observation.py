@@ -5,6 +5,7 @@ Called by `server`, which starts and stops what it is given; `publisher` feeds i
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from kbpf.clock import Clock
 from kbpf.config import Config, ListenAddress
@@ -30,6 +31,9 @@ from kbpf.observe.pages import MetricsPages, Process
 from kbpf.observe.service_health import Hosts, ServiceHealthPorts
 from kbpf.observe.staleness import StalenessCollector
 from kbpf.publisher import Publisher
+
+if TYPE_CHECKING:
+    from kbpf.datapath.ebpf.factory import CountersName
 
 log = logging.getLogger(__name__)
 
@@ -88,19 +92,21 @@ class Observation:
         self._events.emit(notices.health_port_taken(self._config.node_name, service, port, reason))
 
     def _pages(self, loaded: Loaded) -> MetricsPages:
-        readers = KernelReaders(self._hook_results, conntrack_fill, read_counters)
+        readers = KernelReaders(
+            lambda: self._results("stats"), lambda: self._results("packet_stats"), conntrack_fill, read_counters
+        )
         self._metrics.registry.register(KernelCollector(readers))
         process = Process(self._clock.now(), encode(loaded.document), loaded.flags)
         debug = DEBUG_PAGES if loaded.document.enable_profiling else {}
         own = self.publisher
         return MetricsPages(process, self._metrics.text, lambda: own.datapath, self._clock, own.status, debug)
 
-    def _hook_results(self) -> dict[str, int]:
+    def _results(self, counters: "CountersName") -> dict[str, int]:
         if not self._config.bpffs_root.exists():
             return {}
-        from kbpf.datapath.ebpf.factory import hook_results  # only now, as in `composition`
+        from kbpf.datapath.ebpf.factory import results  # only now, as in `composition`
 
-        return hook_results(self._config.bpffs_root)
+        return results(self._config.bpffs_root, counters)
 
     def _hosts(self, own: Node | None) -> Hosts:
         return health_check_hosts(self._config, own, local_addresses)

@@ -18,10 +18,12 @@ RULE_COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class KernelReaders:
-    """`hook_results`: calls of the eBPF hooks, by how they ended. `conntrack`: entries, and room for them.
+    """`hook_results`: calls of the eBPF hooks, by how they ended. `packet_results`: the same of packets from elsewhere.
+    `conntrack`: entries, and room for them.
     `rule_counters`: packets, by the name of the counter that rules refer to."""
 
     hook_results: Callable[[], Mapping[str, int]]
+    packet_results: Callable[[], Mapping[str, int]]
     conntrack: Callable[[], tuple[int, int] | None]
     rule_counters: Callable[[], Mapping[str, int]]
 
@@ -35,15 +37,20 @@ class KernelCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        results = CounterMetricFamily(
-            "kbpf_hook_results", "Calls of the eBPF hooks by how they ended", labels=["reason"]
+        yield _by_reason("kbpf_hook_results", "Calls of the eBPF hooks by how they ended", self._readers.hook_results())
+        yield _by_reason(
+            "kbpf_packet_results", "Packets from elsewhere by what became of them", self._readers.packet_results()
         )
-        for reason, count in self._readers.hook_results().items():
-            results.add_metric([reason], count)
-        yield results
         if fill := self._readers.conntrack():
             yield GaugeMetricFamily("kbpf_conntrack_entries", "Tracked connections", fill[0])
             yield GaugeMetricFamily("kbpf_conntrack_max_entries", "Connections that can be tracked", fill[1])
         packets = self._readers.rule_counters()
         for counter, (name, text) in RULE_COUNTERS.items():
             yield CounterMetricFamily(f"kubeproxy_iptables_{name}_packets", text, packets.get(counter, 0))
+
+
+def _by_reason(name: str, text: str, counts: Mapping[str, int]) -> Metric:
+    metric = CounterMetricFamily(name, text, labels=["reason"])
+    for reason, count in counts.items():
+        metric.add_metric([reason], count)
+    return metric

@@ -1,5 +1,6 @@
 """Clients outside the cluster, with real packets: the packet programs on the uplink of a node where kbpf runs."""
 
+import http.client
 import os
 import socket
 import struct
@@ -83,6 +84,16 @@ def nat_rules(world: World) -> str:
     return inside(world, "iptables-save", "-t", "nat")
 
 
+def metric(world: World, name: str) -> float:
+    with world.node.namespace.entered():
+        connection = http.client.HTTPConnection("127.0.0.1", 10249, timeout=10)
+        connection.connect()
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
+    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
 def inside(world: World, *command: str) -> str:
     done = subprocess.run(
         ["nsenter", f"--net={world.node.namespace.path}", *command], capture_output=True, text=True, check=True
@@ -116,6 +127,7 @@ def test_every_external_frontend_is_served_without_a_rule_for_it(world: World, s
             assert backends(answers) == expected(frontend, pods), frontend
             assert client not in sources(answers), frontend
     assert backends(world.send("outside", f"{EXTERNAL_IP}:80", count=40)) == expected("", (HERE, AWAY))
+    assert metric(world, 'kbpf_packet_results_total{reason="reversed"}') > 0
     rules = nat_rules(world)
     assert "MASQUERADE" in rules
     assert "KUBE-SVC" not in rules

@@ -5,13 +5,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from kbpf.clock import Clock, SystemClock
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.filters import FilteredUplinks, Filters
-from kbpf.datapath.ebpf.layout import STATS
+from kbpf.datapath.ebpf.layout import PACKET_STATS, STATS
 from kbpf.datapath.ebpf.maps import Counters, Maps
 from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.pins import Pins
@@ -23,6 +24,8 @@ from kbpf.model.address import Address
 from kbpf.model.device import Device
 
 _SO_NETNS_COOKIE = 71
+
+CountersName = Literal["stats", "packet_stats"]
 
 
 def create(
@@ -66,16 +69,20 @@ def _packet_path(
     return PacketPath(devices, uplinks, way is not None, found)
 
 
-def hook_results(bpffs_root: Path) -> dict[str, int]:
-    """Calls of the hooks so far, by how they ended; nothing where no programs are. Safe in any thread."""
+def results(bpffs_root: Path, counters: CountersName) -> dict[str, int]:
+    """What calls of the hooks ("stats") or packets ("packet_stats") came to, so far; nothing where no programs are.
+
+    Safe in any thread.
+    """
+    spec = STATS if counters == "stats" else PACKET_STATS
     try:
-        counters = Counters.open(STATS, Pins(bpffs_root).map(STATS.name))
+        opened = Counters.open(spec, Pins(bpffs_root).map(spec.name))
     except MapError:
         return {}
     try:
-        return {reason.name.lower().replace("_", "-"): total for reason, total in counters.read().items()}
+        return {reason.name.lower().replace("_", "-"): total for reason, total in opened.read().items()}
     finally:
-        counters.close()
+        opened.close()
 
 
 def open_maps(bpffs_root: Path) -> Maps | None:

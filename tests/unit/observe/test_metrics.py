@@ -36,7 +36,10 @@ KUBE_PROXY = [
     )
 ]
 READERS = KernelReaders(
-    lambda: {"chosen": 5}, lambda: (10, 262144), lambda: {"ct_state_invalid_dropped_pkts": 3, "of-others": 9}
+    lambda: {"chosen": 5},
+    lambda: {"reversed": 7},
+    lambda: (10, 262144),
+    lambda: {"ct_state_invalid_dropped_pkts": 3, "of-others": 9},
 )
 
 
@@ -273,6 +276,7 @@ def test_a_reason_that_defers_nothing_any_more_stays_as_zero(rig: Rig):
 
 def test_what_the_kernel_counts_is_read_when_somebody_asks(rig: Rig):
     assert rig.value("kbpf_hook_results_total", reason="chosen") == 5
+    assert rig.value("kbpf_packet_results_total", reason="reversed") == 7
     assert rig.value("kubeproxy_iptables_ct_state_invalid_dropped_packets_total") == 3
     assert rig.value("kubeproxy_iptables_localhost_nodeports_accepted_packets_total") == 0
     assert rig.value("kbpf_conntrack_entries") == 10
@@ -280,6 +284,6 @@ def test_what_the_kernel_counts_is_read_when_somebody_asks(rig: Rig):
 
 def test_a_kernel_without_any_of_it_is_no_error():
     registry = Metrics().registry
-    registry.register(KernelCollector(KernelReaders(dict, lambda: None, dict)))
+    registry.register(KernelCollector(KernelReaders(dict, dict, lambda: None, dict)))
     assert registry.get_sample_value("kbpf_conntrack_entries") is None
     assert registry.get_sample_value("kubeproxy_iptables_ct_state_invalid_dropped_packets_total") == 0
