@@ -229,6 +229,7 @@ class EbpfDatapath:
         wanted = installed.everything()
         alive = {key.id for key in wanted.services}
         observed.affinity = {key: row for key, row in observed.affinity.items() if key.service_id not in alive}
+        wanted.affinity = _moved(observed.affinity, change)
         wanted.wanted = {key: row for key, row in observed.wanted.items() if key.id in alive}
         return Difference(observed, wanted, installed, change.services)
 
@@ -241,6 +242,7 @@ def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty
     known.affinity = _affinity_of_gone(maps, change)
     known.wanted = store.open_map(maps, WANTED).entries()
     wanted = change.wanted
+    wanted.affinity = _moved(known.affinity, change)
     wanted.wanted = {key: row for key, row in known.wanted.items() if key.id not in change.gone_services}
     return Difference(known, wanted, memory.installed, change.services)
 
@@ -253,3 +255,13 @@ def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, Affinit
     gone = change.gone_services & {each.service_id for each in change.before if each.affinity_timeout_s}
     rows = store.open_map(maps, AFFINITY).entries() if gone else {}
     return {key: row for key, row in rows.items() if key.service_id in gone}
+
+
+def _moved(rows: dict[AffinityKey, AffinityValue], change: Change) -> dict[AffinityKey, AffinityValue]:
+    """A service port that gets another service id takes its clients along. Nobody writes under that id yet."""
+    moved = change.moved_services
+    return {
+        key._replace(service_id=moved[key.service_id]): row._replace(service_id=moved[key.service_id])
+        for key, row in rows.items()
+        if key.service_id in moved
+    }

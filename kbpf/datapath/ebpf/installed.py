@@ -44,6 +44,13 @@ class Change:
         return frozenset(each.service_id for each in self.before) - {each.service_id for each in self.after}
 
     @property
+    def moved_services(self) -> dict[int, int]:
+        """Service ports with session affinity that have another service id now, by the old one."""
+        pairs = zip(self.before, self.after, strict=True)
+        both = ((old.service_id, new.service_id) for old, new in pairs if new.affinity_timeout_s)
+        return {old: new for old, new in both if old not in (0, new)}
+
+    @property
     def known(self) -> Rows:
         return _rows(self.before, self.old_backends)
 

@@ -84,6 +84,7 @@ def plan(known: Rows, wanted: Rows) -> Plan:
         Put(SOURCE_RANGES, _differing(known.source_ranges, wanted.source_ranges)),
         Put(NAMES, _differing(known.names, wanted.names)),
         Put(SERVICES, _differing(known.services, wanted.services)),
+        Put(AFFINITY, _differing(known.affinity, wanted.affinity)),
         Put(FRONTENDS, _differing(known.frontends, wanted.frontends)),
     ]
     steps += [

@@ -4,6 +4,7 @@ import pytest
 
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import NthWrite, never
+from kbpf.datapath.ebpf.plan import Put
 from kbpf.datapath.ebpf.room import RESERVED
 from kbpf.datapath.ebpf.shapes import (
     AffinityKey,
@@ -177,6 +178,20 @@ def test_a_full_sync_repairs_what_others_damaged(node: EbpfNode, damage):
 
 def affinity(service_id: int) -> dict[AffinityKey, AffinityValue]:
     return {AffinityKey(bytes(16), service_id): AffinityValue(1, 1, service_id)}
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_clients_keep_their_backend_when_a_policy_gives_their_service_port_another_id(node: EbpfNode, full: bool):
+    slices = endpoint_slice("web", endpoint(PODS[0]), endpoint(PODS[1], node="n2"))
+    node.sync(table_of(service("web", session_affinity="ClientIP"), slices))
+    node.maps.affinity.update(affinity(1))
+    plan = node.prepare(
+        table_of(service("web", session_affinity="ClientIP", internal_traffic_policy="Local"), slices), full=full
+    )
+    node.datapath.commit(plan)
+    assert node.rows.affinity == affinity(2)
+    steps = [step.spec.name for step in plan.plan.steps if isinstance(step, Put)]
+    assert steps.index("affinity") < steps.index("frontends")
 
 
 def test_affinity_rows_go_with_their_service(node: EbpfNode):
