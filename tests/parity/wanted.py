@@ -7,8 +7,10 @@ import msgspec
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    scenario: str
     why: str
+    scenario: str = ""
+    setting: str = ""
+    """One of the two is named."""
     lines: tuple[str, ...] = ()
     chance: bool = False
 
@@ -22,7 +24,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load() -> dict[str, Wanted]:
-    """By the name of the scenario."""
+    """By the name of the scenario or of the setting."""
     text = Path(__file__).with_name("differences.yaml").read_bytes()
     entries = msgspec.yaml.decode(text, type=list[Wanted])
-    return {entry.scenario: entry for entry in entries}
+    return {entry.scenario or entry.setting: entry for entry in entries}
