@@ -8,6 +8,7 @@ import errno
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from scapy.packet import Packet
 
 from kbpf.demo.namespaces import Namespace
 from tests.builders import endpoint_slice, port, service, slice_port
-from tests.kernel.world import World
+from tests.kernel.world import World, backends, eventually
 from tests.manifests import write_manifests
 
 pytestmark = pytest.mark.root
@@ -29,6 +30,22 @@ HERE, AWAY, CALLER = "10.42.1.10", "10.42.2.10", "10.42.1.100"
 NODE, OTHER_NODE, CLIENT = "192.168.60.11", "192.168.60.12", "198.51.100.7"
 ETH_P_IP = 0x0800
 CLOSE_WITH_RESET = struct.pack("ii", 1, 0)
+TWO_QUESTIONS = """
+import socket, sys, threading
+
+together, answers = threading.Barrier(2), 0
+for _ in range(int(sys.argv[2])):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(3)
+        ask = lambda: (together.wait(), client.sendto(b"?", (sys.argv[1], 53)))
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        answers += sum(client.recvfrom(100)[1] == (sys.argv[1], 53) for _ in threads)
+print(answers, "answers")
+"""
 RULES = ("--datapath=iptables", "--fallback=none")
 
 Start = Callable[..., None]
@@ -153,6 +170,21 @@ def test_half_a_flow_passes_where_connection_tracking_is_liberal(
     assert bool(heard) is is_liberal
 
 
+def test_a_connection_begun_before_its_service_does_not_hold_up_the_next_one(world: World, tmp_path: Path) -> None:
+    """It is lost itself, as with kube-proxy: its first packet went out untranslated, and the others follow it."""
+    manifests = write_manifests(tmp_path / "manifests", service("other", port(80), cluster_ips=["10.96.0.99"]))
+    world.serve(f"{HERE}:8080")
+    world.proxy(manifests, *RULES)
+    with world.pod(CALLER).namespace.entered():
+        early = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with early:
+        early.setblocking(False)
+        early.connect_ex((WEB, 80))
+        write_manifests(manifests, service("web", port(80)), endpoint_slice("web", HERE))
+        eventually(lambda: backends(world.send(f"pod {CALLER}", f"{WEB}:80", timeout_s=0.5)) == {f"{HERE}:8080"})
+        assert backends(world.send(f"pod {CALLER}", f"{WEB}:80", count=20)) == {f"{HERE}:8080"}
+
+
 # -- errors on their way back ------------------------------------------------------------------------------------------
 
 
@@ -202,6 +234,25 @@ def test_a_client_that_uses_one_source_port_again_and_again_gets_every_backend(
                 assert client.recv(1) == b""
                 time.sleep(0.01)
     assert found == {f"{HERE}:8080", f"{AWAY}:8080"}
+
+
+def test_two_questions_at_the_same_moment_from_one_socket_are_both_answered(world: World, tmp_path: Path) -> None:
+    """Resolvers ask for both kinds of address so. With rules the kernel may lose one; in the socket none is lost."""
+    manifests = write_manifests(
+        tmp_path / "manifests",
+        service("dns", port(53, protocol="UDP"), cluster_ips=["10.96.0.53"]),
+        endpoint_slice("dns", HERE, AWAY, ports=[slice_port(5353, protocol="UDP")]),
+    )
+    world.serve(f"{HERE}:5353/udp", f"{AWAY}:5353/udp")
+    world.proxy(manifests, "--datapath=ebpf", "--fallback=none")
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_QUESTIONS, "10.96.0.53", "200"],
+        preexec_fn=world.pod(CALLER).place.enter,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["400", "answers"]
 
 
 def test_answers_to_a_source_port_that_is_a_node_port_reach_their_owner(
