@@ -146,13 +146,19 @@ def with_context(stderr: str, text: str) -> str:
     return f"{stderr.strip()} [input: {context}]"
 
 
-def find_tools(run: Run, family: Family) -> tuple[dict[Flavour, Tool], tuple[str, ...]]:
-    """What this host has for `family`, by flavour; and why a program that is there cannot be used."""
+def find_tools(run: Run, family: Family, wish: Flavour | None = None) -> tuple[dict[Flavour, Tool], tuple[str, ...]]:
+    """What this host has for `family`, by flavour; and why a program that is there cannot be used.
+
+    `wish`: look no further when it is there.
+    """
     stem = "iptables" if family is Family.IPV4 else "ip6tables"
     tools: dict[Flavour, Tool] = {}
     refused: list[str] = []
+    flavours = sorted(Flavour, key=lambda flavour: flavour is not wish)
     # Plain `iptables` is one of the two, and the only name on some hosts.
-    for name in (f"{stem}-nft", f"{stem}-legacy", stem):
+    for name in (*(f"{stem}-{flavour.value}" for flavour in flavours), stem):
+        if wish in tools:
+            break
         done = run([name, "--version"], "", TIMEOUT_S)
         if done.status == STATUS_NOT_FOUND:
             continue

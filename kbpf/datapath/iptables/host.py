@@ -33,7 +33,7 @@ def choose_tools(run: Run, wish: Flavour | None, families: Iterable[Family]) -> 
     found: dict[Family, dict[Flavour, Tool]] = {}
     warnings: list[str] = []
     for family in families:
-        found[family], refused = find_tools(run, family)
+        found[family], refused = find_tools(run, family, wish)
         if not found[family]:
             warnings += [f"{family.value} is left out: {reason}" for reason in refused]
     flavour, doubts = (wish, ()) if wish else choose_flavour(found)
