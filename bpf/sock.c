@@ -11,6 +11,7 @@
 
 #define PASS 1
 #define FAIL 0
+#define EADDRINUSE 98
 #define ECONNREFUSED 111
 
 static __always_inline int leave(enum reason reason)
@@ -22,7 +23,7 @@ static __always_inline int leave(enum reason reason)
 }
 
 /* Pods have a loopback of their own; in one, the node's is out of reach. */
-static __always_inline bool is_node_netns(struct bpf_sock_addr *ctx)
+static __always_inline bool is_node_netns(void *ctx)
 {
 	int zero = 0;
 	struct config_value *found = config.lookup(&zero);
@@ -103,6 +104,9 @@ static __always_inline enum reason balance(struct bpf_sock_addr *ctx, struct fro
 
 	if (to->protocol != TCP && to->protocol != UDP)
 		return REASON_OTHER_PROTOCOL;
+	/* A proxy in the pod's own namespace wants to see the address that was called. */
+	if (NODE_SOCKETS_ONLY && !is_node_netns(ctx))
+		return REASON_POD_SOCKET;
 	resolve_unspecified(&to->address);
 	reason = find(ctx, to, &frontend, &local);
 	if (reason == REASON_REJECTED || reason == REASON_DROPPED)
@@ -274,3 +278,64 @@ int sock_release(struct bpf_sock *ctx)
 	}
 	return PASS;
 }
+
+#if HOLD_NODE_PORTS
+/* A node port of this very family: what arrives for it never reaches a socket. */
+static __always_inline bool is_node_port(const struct frontend_key *bound, struct address any)
+{
+	struct frontend_key key = {
+		.address = any, .port = bound->port, .protocol = bound->protocol};
+	struct frontend_value frontend;
+
+	return read_frontend(&key, &frontend);
+}
+
+/* A socket on the wildcard of IPv6 mostly answers for IPv4 as well. */
+static __always_inline bool is_held(void *ctx, const struct frontend_key *bound)
+{
+	struct address any4 = mapped(0), any6 = {};
+	int local;
+
+	if ((bound->protocol != TCP && bound->protocol != UDP) || !is_node_netns(ctx))
+		return false;
+	if (same_address(&bound->address, &any6))
+		return is_node_port(bound, any6) || is_node_port(bound, any4);
+	if (!same_address(&bound->address, &any4)) {
+		local = local_flags(&bound->address);
+		if (local < 0 || !(local & LOCAL_NODE_PORT))
+			return false;
+	}
+	return is_node_port(bound, is_mapped(&bound->address) ? any4 : any6);
+}
+
+static __always_inline int hold(void *ctx, const struct frontend_key *bound)
+{
+	if (!is_held(ctx, bound))
+		return PASS;
+	stats.increment(REASON_PORT_HELD);
+	return HAVE_SET_RETVAL && !bpf_set_retval(-EADDRINUSE) ? FAIL : PASS;
+}
+
+int post_bind4(struct bpf_sock *ctx)
+{
+	struct frontend_key bound = {
+		.address = mapped(ctx->src_ip4),
+		.port = bpf_htons(ctx->src_port),
+		.protocol = ctx->protocol,
+	};
+
+	return hold(ctx, &bound);
+}
+
+int post_bind6(struct bpf_sock *ctx)
+{
+	struct frontend_key bound = {
+		.address.word = {ctx->src_ip6[0], ctx->src_ip6[1], ctx->src_ip6[2],
+				 ctx->src_ip6[3]},
+		.port = bpf_htons(ctx->src_port),
+		.protocol = ctx->protocol,
+	};
+
+	return hold(ctx, &bound);
+}
+#endif

@@ -91,7 +91,9 @@ enum reason {
 	REASON_ERROR_TRANSLATED = 22,
 	REASON_HALF_TRANSLATED = 23,
 	REASON_OVERTOOK = 24,
-	REASON_COUNT = 25,
+	REASON_POD_SOCKET = 25,
+	REASON_PORT_HELD = 26,
+	REASON_COUNT = 27,
 };
 
 /* What user space knows of the node and has put in force. */

@@ -35,6 +35,13 @@ class TcAttachment(Enum):
     CLSACT = "clsact"
 
 
+class SocketLbScope(Enum):
+    """Whose sockets are balanced at connect and sendmsg."""
+
+    ALL = "all"
+    HOST = "host"
+
+
 class IptablesBackend(Enum):
     AUTO = "auto"
     NFT = "nft"
@@ -89,6 +96,9 @@ class Config:
     """Shell patterns of devices on which packets from elsewhere are served, beside those that are found."""
     pod_devices: tuple[str, ...] = ()
     """The same for devices of pods that have no socket on this kernel, such as virtual machines."""
+    socket_lb_scope: SocketLbScope = SocketLbScope.ALL
+    hold_node_ports: bool = False
+    """Refuse node ports to sockets of the node's own processes."""
     tc_attachment: TcAttachment = TcAttachment.AUTO
     bpf_entries: Mapping[str, int] = field(default_factory=dict)
     """max_entries by map name, where it is not the default."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kbpf.clock import Clock
-from kbpf.config import Config, TcAttachment
+from kbpf.config import Config, SocketLbScope, TcAttachment
 from kbpf.datapath.ebpf import factory, probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.collector import FlowCollector, FlowTimeouts
@@ -46,6 +46,8 @@ def make_datapath(config: Config, own: Node | None, clock: Clock) -> EbpfDatapat
         node=node_settings(config, own),
         masquerade_all=config.masquerade_all,
         can_end_sockets=not why_sockets_cannot_be_ended(),
+        node_sockets_only=config.socket_lb_scope is SocketLbScope.HOST,
+        holds_node_ports=config.hold_node_ports,
         sizes=config.bpf_entries,
         clock=clock,
     )

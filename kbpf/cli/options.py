@@ -29,6 +29,8 @@ RUNNING = (
     own_settings.DEVICES,
     own_settings.POD_DEVICES,
     own_settings.TC_ATTACHMENT,
+    own_settings.SOCKET_LB_SCOPE,
+    own_settings.HOLD_NODE_PORTS,
     *kubeproxy_settings.PROCESS,
     *own_settings.MAP_ENTRIES,
     *kubeproxy_settings.UNUSED,

@@ -4,7 +4,7 @@ import click
 
 from kbpf.cli.kinds import MapEntries, choice
 from kbpf.cli.setting import Setting
-from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend, TcAttachment
+from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend, SocketLbScope, TcAttachment
 from kbpf.datapath.ebpf.capacity import GROWING
 from kbpf.datapath.ebpf.layout import (
     ALL_MAPS,
@@ -76,6 +76,19 @@ POD_DEVICES = Setting(
     "Devices of pods without sockets on this kernel, such as virtual machines (shell patterns).",
     metavar="NAMES",
     is_list=True,
+)
+SOCKET_LB_SCOPE = Setting(
+    "--socket-lb-scope",
+    ("kbpf.socketLbScope",),
+    "host: only sockets of the node's own processes are balanced at connect, and iptables serves pods, so that a proxy "
+    "in the pod (a service mesh's sidecar) sees the address that was called.",
+    choice(SocketLbScope),
+)
+HOLD_NODE_PORTS = Setting(
+    "--hold-node-ports",
+    ("kbpf.holdNodePorts",),
+    "Refuse node ports to sockets of the node's own processes (EADDRINUSE), which would never hear anything there.",
+    bool,
 )
 TC_ATTACHMENT = Setting(
     "--tc-attachment",

@@ -106,6 +106,8 @@ class Kbpf(Section, frozen=True):
     devices: tuple[str, ...] = ()
     pod_devices: tuple[str, ...] = ()
     tc_attachment: str = "auto"
+    socket_lb_scope: str = "all"
+    hold_node_ports: bool = False
     iptables_backend: str = "auto"
     map_entries: dict[str, int] = {}
     """Room by the name of the map, where it is not the default."""

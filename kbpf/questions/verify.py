@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from kbpf.composition import standing_iptables_settings
-from kbpf.config import Config, DatapathWish
+from kbpf.config import Config, DatapathWish, SocketLbScope
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf import verify as rows_verify
 from kbpf.datapath.ebpf.defer import DeferSettings, deferral, residue
@@ -73,6 +73,7 @@ def _ebpf_differences(config: Config, decided: Decided, kernel: Kernel, found: F
         masquerade_all=config.masquerade_all,
         can_reject=probe.has_set_retval(),
         can_end_sockets=not why_sockets_cannot_be_ended(),
+        node_sockets_only=config.socket_lb_scope is SocketLbScope.HOST,
         serves_packets=bool(devices),
         spilled=rows_verify.spilled(found.rows, decided.table),
     )

@@ -113,7 +113,7 @@ def test_a_later_fragment_alone_takes_a_few_turns_and_is_left_alone(world: World
 
 @contextmanager
 def counters(world: World) -> Iterator[Maps]:
-    maps = Maps.open(Pins(world.node.bpffs), {})
+    maps = Maps.open(Pins(world.node.bpffs))
     try:
         yield maps
     finally:

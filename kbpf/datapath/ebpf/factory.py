@@ -16,7 +16,7 @@ from kbpf.datapath.ebpf.layout import PACKET_STATS, STATS
 from kbpf.datapath.ebpf.maps import Counters, Maps
 from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.pins import Pins
-from kbpf.datapath.ebpf.programs import PacketPath, PinnedPrograms
+from kbpf.datapath.ebpf.programs import HookOptions, PacketPath, PinnedPrograms
 from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.ebpf.uplinks import PreferredUplinks, TcxLinks, Way
 from kbpf.errors import MapError
@@ -39,20 +39,29 @@ def create(
     node: NodeSettings | None = None,
     masquerade_all: bool = False,
     can_end_sockets: bool = True,
+    node_sockets_only: bool = False,
+    holds_node_ports: bool = False,
     sizes: Mapping[str, int] | None = None,
     clock: Clock | None = None,
 ) -> EbpfDatapath:
     """The datapath of the node whose network namespace this process is in.
 
     No `cgroup_root`: the host's cgroup2 mount. No `uplinks`: packets from elsewhere are left alone. `ways` to put
-    programs on them may be tried. `sizes` gives max_entries by map name where it is not the default.
+    programs on them may be tried. `node_sockets_only`: rules serve the sockets of pods. `holds_node_ports`: sockets of
+    the node get no node port. `sizes` gives max_entries by map name where it is not the default.
     """
     has_set_retval = probe.has_set_retval()
     packet_path = _packet_path(Pins(bpffs_root), filters, uplinks, ways)
-    programs = PinnedPrograms(bpffs_root, cgroup_root, packet_path, has_set_retval=has_set_retval, sizes=sizes)
+    hooks = HookOptions(has_set_retval, node_sockets_only, holds_node_ports)
+    programs = PinnedPrograms(bpffs_root, cgroup_root, packet_path, hooks=hooks, sizes=sizes)
     return EbpfDatapath(
         programs,
-        DeferSettings(masquerade_all, can_reject=has_set_retval, can_end_sockets=can_end_sockets),
+        DeferSettings(
+            masquerade_all,
+            can_reject=has_set_retval,
+            can_end_sockets=can_end_sockets,
+            node_sockets_only=node_sockets_only,
+        ),
         local_addresses,
         replace(node or NodeSettings(), netns_cookie=netns_cookie()),
         clock or SystemClock(),

@@ -31,6 +31,12 @@ HOOKS: tuple[Hook, ...] = (
     Hook("sock_release", PROGRAM_CGROUP_SOCK, 34),
 )
 
+NODE_PORT_HOOKS: tuple[Hook, ...] = (
+    Hook("post_bind4", PROGRAM_CGROUP_SOCK, 12),
+    Hook("post_bind6", PROGRAM_CGROUP_SOCK, 13),
+)
+"""These keep sockets of the node off its node ports, and are built only where that is asked for."""
+
 # What TCX links say; a program for either device end loads without.
 TCX_INGRESS, TCX_EGRESS = 46, 47
 PACKET_PROGRAMS = ("tc_ingress", "tc_egress")

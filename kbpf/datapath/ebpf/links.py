@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kbpf.datapath.ebpf import libbpf
 from kbpf.datapath.ebpf.filesystem import cgroup_id
-from kbpf.datapath.ebpf.hooks import HOOKS, Hook
+from kbpf.datapath.ebpf.hooks import HOOKS, NODE_PORT_HOOKS, Hook
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.errors import LoadFailed
 
@@ -54,10 +54,23 @@ def attach(pins: Pins, programs: Path, cgroup: Path) -> Attached:
     """Run the programs pinned in `programs` for every socket below `cgroup`."""
     did: dict[str, list[str]] = {"created": [], "updated": [], "kept": []}
     with open_cgroup(cgroup) as cgroup_fd:
-        for hook in HOOKS:
+        for hook in hooks_of(programs):
             with closing(open_program(programs / hook.name)) as program_fd:
                 did[_attach_hook(pins.link(hook.name), hook, program_fd, cgroup_fd, cgroup)].append(hook.name)
+    _detach_except(pins, hooks_of(programs))
     return Attached(*map(tuple, did.values()))
+
+
+def hooks_of(programs: Path) -> tuple[Hook, ...]:
+    """Those for which there are programs: some are built only where they are asked for."""
+    return HOOKS + tuple(hook for hook in NODE_PORT_HOOKS if (programs / hook.name).exists())
+
+
+def _detach_except(pins: Pins, wanted: tuple[Hook, ...]) -> None:
+    for hook in NODE_PORT_HOOKS:
+        if hook not in wanted and (link_fd := open_link(pins.link(hook.name))) is not None:
+            with closing(link_fd):
+                remove_link(pins.link(hook.name), link_fd)
 
 
 def _attach_hook(pin: Path, hook: Hook, program_fd: int, cgroup_fd: int, cgroup: Path) -> str:
@@ -111,7 +124,7 @@ def detach_unpinned(links: list[int]) -> None:
 def attached(pins: Pins, cgroup: Path) -> dict[str, int]:
     """Our programs in force on this very cgroup: their kernel ids by hook name."""
     found = {}
-    for hook in HOOKS:
+    for hook in HOOKS + NODE_PORT_HOOKS:
         link_fd = open_link(pins.link(hook.name))
         if link_fd is None:
             continue
@@ -129,7 +142,7 @@ def _is_on(info: libbpf.LinkInfo, hook: Hook, cgroup: Path) -> bool:
 def program_ids(programs: Path) -> dict[str, int]:
     """The kernel's ids of pinned programs, to compare with those `attached`."""
     found = {}
-    for hook in HOOKS:
+    for hook in hooks_of(programs):
         with closing(open_program(programs / hook.name)) as program_fd:
             found[hook.name] = libbpf.program_info(program_fd).id
     return found

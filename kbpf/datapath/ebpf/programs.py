@@ -43,6 +43,16 @@ class PacketPath:
     """What the probe found about it."""
 
 
+@dataclass(frozen=True, slots=True)
+class HookOptions:
+    """What the programs on sockets are to do."""
+
+    has_set_retval: bool
+    """The kernel lets a hook choose the error of a call."""
+    node_sockets_only: bool = False
+    holds_node_ports: bool = False
+
+
 class PinnedPrograms:
     def __init__(
         self,
@@ -50,7 +60,7 @@ class PinnedPrograms:
         cgroup_root: Path | None,
         packet_path: PacketPath,
         *,
-        has_set_retval: bool,
+        hooks: HookOptions,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         """No `cgroup_root`: the host's cgroup2 mount. `sizes` gives max_entries by map name where not the default."""
@@ -58,7 +68,7 @@ class PinnedPrograms:
         self._wished_cgroup = cgroup_root
         self._packet_path, self._has_packet_path = packet_path, packet_path.is_there
         self._uplinks: tuple[Device, ...] = ()
-        self._has_set_retval = has_set_retval
+        self._hooks = hooks
         self._sizes = dict(sizes or {})
         self._fixed = frozenset(self._sizes)
         self._folder: Path | None = None
@@ -111,7 +121,9 @@ class PinnedPrograms:
         build = source.describe(
             self._pins,
             sizes,
-            has_set_retval=self._has_set_retval,
+            has_set_retval=self._hooks.has_set_retval,
+            node_sockets_only=self._hooks.node_sockets_only,
+            holds_node_ports=self._hooks.holds_node_ports and self._hooks.has_set_retval,
             packet_programs=programs_for(self._uplinks),
         )
         self._folder = loader.ensure_loaded(self._pins, build).programs
@@ -150,6 +162,8 @@ class PinnedPrograms:
         with _failing_as_load():
             done = links.attach(self._pins, self._loaded, self._cgroup)
             log.info(f"attached the programs to {self._cgroup}: {done.created} links created, {done.updated} updated")
+            if self._hooks.holds_node_ports and not self._hooks.has_set_retval:
+                log.warning("node ports are not held: the kernel lets no hook choose the error of a call")
             self._name_neighbours()
         return done.changed
 

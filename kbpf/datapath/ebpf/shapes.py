@@ -91,6 +91,8 @@ class Reason(IntEnum):
     ERROR_TRANSLATED = 22
     HALF_TRANSLATED = 23
     OVERTOOK = 24
+    POD_SOCKET = 25
+    PORT_HELD = 26
 
 
 class ConfigFlag(IntFlag):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kbpf.datapath.ebpf.hooks import HOOKS, OTHER_PACKET_PROGRAMS, PROGRAM_SCHED_CLS, Hook
+from kbpf.datapath.ebpf.hooks import HOOKS, NODE_PORT_HOOKS, OTHER_PACKET_PROGRAMS, PROGRAM_SCHED_CLS, Hook
 from kbpf.datapath.ebpf.layout import specs
 from kbpf.datapath.ebpf.packing import MapSpec
 from kbpf.datapath.ebpf.pins import Pins
@@ -58,11 +58,14 @@ def describe(
     sizes: Mapping[str, int],
     *,
     has_set_retval: bool,
+    node_sockets_only: bool = False,
+    holds_node_ports: bool = False,
     packet_programs: Collection[str] = (),
     folder: Path | None = None,
 ) -> Build:
     """`sizes` gives max_entries by map name where it is not the default.
 
+    `node_sockets_only`: sockets of pods are left alone. `holds_node_ports`: no socket of the node gets a node port.
     `packet_programs` are the names of those to build; none: packets from elsewhere are left alone.
     """
     if not _SAFE_PATH.fullmatch(str(pins.root)):
@@ -72,11 +75,13 @@ def describe(
     definitions = {
         "MAPS_PATH": f'"{pins.maps}"',
         "HAVE_SET_RETVAL": int(has_set_retval),
+        "NODE_SOCKETS_ONLY": int(node_sockets_only),
+        "HOLD_NODE_PORTS": int(holds_node_ports),
         **{f"HAVE_{name.upper()}": int(name in packet_programs) for name in OTHER_PACKET_PROGRAMS},
         **{f"{spec.name.upper()}_ENTRIES": spec.max_entries for spec in maps},
     }
     flags = tuple(f"-D{name}={value}" for name, value in definitions.items())
-    units = [Unit(amalgamated(folder / "sock.c"), HOOKS)]
+    units = [Unit(amalgamated(folder / "sock.c"), HOOKS + (NODE_PORT_HOOKS if holds_node_ports else ()))]
     if packet_programs:
         programs = tuple(Hook(name, PROGRAM_SCHED_CLS, 0) for name in sorted(packet_programs))
         units.append(Unit(amalgamated(folder / "tc.c"), programs))

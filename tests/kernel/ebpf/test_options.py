@@ -1,0 +1,153 @@
+"""What the hooks do only when they are asked for: leaving pods alone, and keeping sockets off node ports."""
+
+import errno
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from kbpf.datapath.ebpf import links, loader, source
+from kbpf.datapath.ebpf.filesystem import ensure_bpffs
+from kbpf.datapath.ebpf.hooks import NODE_PORT_HOOKS, OTHER_PACKET_PROGRAMS, PACKET_PROGRAMS
+from kbpf.datapath.ebpf.maps import Maps
+from kbpf.datapath.ebpf.pins import Pins, remove
+from kbpf.datapath.ebpf.shapes import ConfigValue, IndexKey, LocalAddrKey, LocalAddrValue, LocalFlag, Reason
+from kbpf.model.address import Address, packed
+from tests.kernel.ebpf.world import (
+    BACKENDS4,
+    NODE4,
+    NODE6,
+    UDP,
+    VIP4,
+    Frontend,
+    Pod,
+    Refused,
+    backends,
+    node_port,
+    put_service,
+)
+
+pytestmark = pytest.mark.root
+
+SMALL = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024, "connections": 1024, "flows": 1024}
+PORT = 30080
+Start = Callable[..., Maps]
+
+
+@pytest.fixture
+def own_pins(root: Path) -> Iterator[Pins]:
+    """Programs of this test alone."""
+    own = root.with_name(f"{root.name}-options")
+    ensure_bpffs(own)
+    yield Pins(own)
+    links.detach(Pins(own).links)
+    remove(own)
+
+
+@pytest.fixture
+def start(own_pins: Pins, cgroup: Path) -> Iterator[Start]:
+    """The hooks in force, built with these options."""
+    opened: list[Maps] = []
+
+    def start(**options: bool) -> Maps:
+        build = source.describe(own_pins, SMALL, has_set_retval=True, **options)
+        links.attach(own_pins, loader.ensure_loaded(own_pins, build).programs, cgroup)
+        opened.append(Maps.open(own_pins))
+        return opened[-1]
+
+    yield start
+    for maps in opened:
+        maps.close()
+    links.detach(own_pins.links)
+
+
+def be_the_node(maps: Maps, pod: Pod) -> None:
+    """Its network namespace is the node's from now on."""
+    maps.config.update({IndexKey(0): ConfigValue(pod.ask("netns_cookie"), 0, 0)})
+
+
+def refusal(pod: Pod, kind: str, address: str, port: int = PORT) -> int | str | None:
+    try:
+        pod.ask("serve", kind, address, port)
+    except Refused as refused:
+        return refused.errno
+    return None
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_in_the_scope_of_the_host_sockets_of_pods_are_left_alone(
+    start: Start, pods: Callable[[], Pod], kind: str
+) -> None:
+    maps = start(node_sockets_only=True)
+    put_service(maps, 7, [Frontend(VIP4)], backends(BACKENDS4), protocols=[UDP if kind == "udp" else 6])
+    pod, node = pods(), pods()
+    be_the_node(maps, node)
+    for each in (pod, node):
+        each.serve(BACKENDS4)
+    with pytest.raises(Refused) as refused:
+        pod.ask("request", kind, VIP4, 80)
+    assert refused.value.errno == errno.ENETUNREACH
+    assert maps.stats.read()[Reason.POD_SOCKET] == 1
+    assert node.ask("request", kind, VIP4, 80)[1:] == [VIP4, 80]
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_a_held_node_port_is_refused_to_the_node_on_every_address_where_it_is_open(
+    start: Start, pods: Callable[[], Pod], kind: str
+) -> None:
+    maps = start(holds_node_ports=True)
+    protocol = UDP if kind == "udp" else 6
+    put_service(maps, 7, [node_port(PORT)], backends(BACKENDS4), protocols=[protocol])
+    put_service(maps, 8, [node_port(PORT + 1, "::")], (), protocols=[protocol])
+    node, pod = pods(), pods()
+    be_the_node(maps, node)
+    for address, flag in ((NODE4, LocalFlag.NODE_PORT), (NODE6, LocalFlag.NODE_PORT), (BACKENDS4[0], LocalFlag(0))):
+        maps.local_addr.update({LocalAddrKey(packed(Address(address))): LocalAddrValue(flag)})
+    for address, port in (("0.0.0.0", PORT), (NODE4, PORT), ("::", PORT), ("::", PORT + 1), (NODE6, PORT + 1)):
+        assert refusal(node, kind, address, port) == errno.EADDRINUSE
+    assert maps.stats.read()[Reason.PORT_HELD] == 5
+    for address, port in (("0.0.0.0", PORT + 2), (NODE6, PORT), (BACKENDS4[0], PORT), ("0.0.0.0", PORT + 1)):
+        assert refusal(node, kind, address, port) is None
+    assert refusal(pod, kind, "0.0.0.0") is None
+
+
+def test_a_port_of_the_other_protocol_is_not_held(start: Start, pods: Callable[[], Pod]) -> None:
+    maps = start(holds_node_ports=True)
+    put_service(maps, 7, [node_port(PORT)], backends(BACKENDS4))
+    node = pods()
+    be_the_node(maps, node)
+    assert refusal(node, "udp", "0.0.0.0") is None
+
+
+def test_node_ports_are_held_no_more_when_nobody_asks_for_it(
+    start: Start, own_pins: Pins, cgroup: Path, pods: Callable[[], Pod]
+) -> None:
+    maps = start(holds_node_ports=True)
+    assert {hook.name for hook in NODE_PORT_HOOKS} <= links.attached(own_pins, cgroup).keys()
+    put_service(maps, 7, [node_port(PORT)], backends(BACKENDS4))
+    node = pods()
+    be_the_node(maps, node)
+    assert refusal(node, "tcp", "0.0.0.0") == errno.EADDRINUSE
+    start()
+    assert not {hook.name for hook in NODE_PORT_HOOKS} & links.attached(own_pins, cgroup).keys()
+    assert refusal(node, "tcp", "0.0.0.0") is None
+
+
+OPTIONS = ("has_set_retval", "node_sockets_only", "holds_node_ports")
+PROGRAMS = {
+    "sockets": (),
+    "packets": PACKET_PROGRAMS,
+    "every device": (*PACKET_PROGRAMS, *OTHER_PACKET_PROGRAMS),
+}
+# The packet programs know none of the options, so each of their sets is loaded once.
+COMBINATIONS = [(values, "sockets") for values in product([True, False], repeat=len(OPTIONS))]
+COMBINATIONS += [((True, False, False), programs) for programs in ("packets", "every device")]
+
+
+@pytest.mark.parametrize(("values", "programs"), COMBINATIONS)
+def test_the_kernel_takes_every_combination(own_pins: Pins, values: tuple[bool, ...], programs: str) -> None:
+    options = dict(zip(OPTIONS, values, strict=True))
+    build = source.describe(own_pins, SMALL, packet_programs=PROGRAMS[programs], **options)
+    loaded = loader.ensure_loaded(own_pins, build)
+    assert {path.name for path in loaded.programs.iterdir()} == {program.name for program in build.programs}
