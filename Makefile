@@ -7,7 +7,8 @@ PYTEST := $(BIN)/pytest
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
 .PHONY: bench bench-iptables bench-control bpf
-.PHONY: golden clean image-rootfs image-constraints test-image e2e-tools e2e e2e-short e2e-swap e2e-shell
+.PHONY: golden clean image-rootfs image-constraints test-image
+.PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +60,9 @@ e2e-short: e2e-tools ## of these the conformance tests of Services and Networkin
 
 e2e-swap: e2e-tools ## proxies swapped under load on that cluster: connections tried and lost (root, minutes)
 	$(BIN)/python -m tests.e2e swap
+
+e2e-scale: e2e-tools ## as e2e-short, with 2,000 other Services in the cluster (root, minutes)
+	$(BIN)/python -m tests.e2e scale
 
 e2e-shell: e2e-tools ## that cluster, to play with, until Ctrl-C (root)
 	$(BIN)/python -m tests.e2e shell

@@ -4,13 +4,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from kbpf.errors import KbpfError
 from tests.cluster.programs import ProgramFailed
-from tests.e2e import folder, report, suite
+from tests.e2e import crowd, folder, report, suite
 from tests.e2e import swap as swapping
 from tests.e2e.cluster import Cluster, remove_remains, running_cluster
 from tests.e2e.engines import ENGINES, KBPF_EBPF, KBPF_IPTABLES, Engine, assert_clean
@@ -34,22 +34,44 @@ def main() -> None:
 @main.command()
 @click.option("--engine", "names", multiple=True, type=click.Choice(list(ENGINES)), help="Default: all.")
 @click.option("--focus", default="", help="Only tests whose name contains this.")
-@click.option("--nodes", default=NODES, show_default=True)
 @click.option("--control/--no-control", default=True, help="Show first that without a proxy the tests fail.")
-def run(names: Sequence[str], focus: str, nodes: int, control: bool) -> None:
+def run(names: Sequence[str], focus: str, control: bool) -> None:
     """Every test that the real kube-proxy passes here, with each engine; writes docs/conformance.md."""
-    chosen = [name for name in suite.NAMES if focus in name]
     engines = [ENGINES[name] for name in names or ENGINES]
-    outcomes = _run(engines, chosen, nodes, control)
+    outcomes: dict[str, list[Outcome]] = {engine.name: [] for engine in engines}
+    for node_count, of_this_size in ((NODES, suite.NAMES), (2 * NODES, suite.SIX_NODE_NAMES)):
+        chosen = [name for name in of_this_size if focus in name]
+        if not chosen:
+            continue
+        with running_cluster(folder.chosen(), node_count) as cluster:
+            if control and node_count == NODES:
+                _run_control(cluster)
+            for engine in engines:
+                outcomes[engine.name] += _run_engine(cluster, engine, chosen)
     if not focus and not names:
-        report.write(outcomes, nodes)
+        report.write(outcomes)
         say(f"written: {report.DOCUMENT}")
+    _judge(outcomes)
 
 
 @main.command()
 def short() -> None:
     """The conformance tests of Services and Networking, with both of kbpf's datapaths."""
-    _run([KBPF_EBPF, KBPF_IPTABLES], suite.SHORT_NAMES, NODES, control=False)
+    with running_cluster(folder.chosen(), NODES) as cluster:
+        engines = (KBPF_EBPF, KBPF_IPTABLES)
+        outcomes = {engine.name: _run_engine(cluster, engine, suite.SHORT_NAMES) for engine in engines}
+    _judge(outcomes)
+
+
+@main.command()
+def scale() -> None:
+    """The same while 2,000 Services with 10,000 endpoints are there."""
+    with running_cluster(folder.chosen(), NODES) as cluster:
+        with step("writing 2,000 Services with 5 endpoints each"):
+            crowd.create(cluster.control_plane)
+        engines = (KBPF_EBPF, KBPF_IPTABLES)
+        outcomes = {engine.name: _run_engine(cluster, engine, suite.SHORT_NAMES) for engine in engines}
+    _judge(outcomes)
 
 
 @main.command()
@@ -84,18 +106,12 @@ def down() -> None:
     remove_remains()
 
 
-def _run(engines: Sequence[Engine], names: Sequence[str], nodes: int, control: bool) -> dict[str, list[Outcome]]:
-    outcomes: dict[str, list[Outcome]] = {}
-    with running_cluster(folder.chosen(), nodes) as cluster:
-        if control:
-            _run_control(cluster)
-        for engine in engines:
-            outcomes[engine.name] = _run_engine(cluster, engine, names)
+def _judge(outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+    """Raises SystemExit when a test failed with kbpf."""
     print(*report.table(outcomes), *report.summary(outcomes), sep="\n")
     failed = [o for name, found in outcomes.items() if "kbpf" in name for o in found if not o.passed]
     if failed:
         raise SystemExit(f"{len(failed)} failed with kbpf: " + "; ".join(f"{o.name}: {o.failure}" for o in failed))
-    return outcomes
 
 
 def _run_engine(cluster: Cluster, engine: Engine, names: Sequence[str]) -> list[Outcome]:

@@ -3,6 +3,7 @@
 A run is worth nothing when another proxy's rules are still there: `assert_clean` looks before each.
 """
 
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,6 +85,13 @@ class RunningProxies:
         """End the processes; what they programmed stays."""
         for program in self.programs.values():
             program.stop()
+        self.programs.clear()
+
+    def kill(self) -> None:
+        """As the kernel does when memory runs out."""
+        for program in self.programs.values():
+            program.signal(signal.SIGKILL)
+            program.process.wait()
         self.programs.clear()
 
     def check(self) -> None:

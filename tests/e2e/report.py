@@ -14,9 +14,9 @@ KUBERNETES = "1.37.2"
 Outcomes = Mapping[str, Sequence[Outcome]]
 
 
-def write(outcomes: Outcomes, node_count: int) -> None:
+def write(outcomes: Outcomes) -> None:
     DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text("\n".join([*_head(outcomes, node_count), *table(outcomes), *_failures(outcomes), ""]))
+    DOCUMENT.write_text("\n".join([*_head(outcomes), *table(outcomes), *_failures(outcomes), ""]))
 
 
 def table(outcomes: Outcomes) -> list[str]:
@@ -35,7 +35,7 @@ def summary(outcomes: Outcomes) -> list[str]:
     ]
 
 
-def _head(outcomes: Outcomes, node_count: int) -> list[str]:
+def _head(outcomes: Outcomes) -> list[str]:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     return [
         "# Conformance",
@@ -43,7 +43,7 @@ def _head(outcomes: Outcomes, node_count: int) -> list[str]:
         "Kubernetes' own network tests, run by `make e2e` on a cluster of real kubelets; this page is written by the",
         "run. A cell is the seconds that a passed test took; the tests run eight at a time.",
         "",
-        f"Kubernetes {KUBERNETES}, {node_count} nodes, Linux {platform.release()}, "
+        f"Kubernetes {KUBERNETES}, three nodes (six for some of Traffic Distribution), Linux {platform.release()}, "
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commit.strip()}.",
         "",
         *(f"- {line}" for line in summary(outcomes)),

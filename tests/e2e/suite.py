@@ -31,8 +31,16 @@ CONTROL_NAMES = (
     "Services should allow pods to hairpin back to themselves through services",
     "Services should preserve source pod IP for traffic thru service cluster IP [LinuxOnly]",
 )
-SHORT_NAMES = tuple(n for n in NAMES if n.startswith(("Services ", "Networking ")) and "[Conformance]" in n)
-SIX_NODE_NAMES = ("Traffic Distribution",)
+# They want two nodes in each of three zones.
+SIX_NODE_NAMES: tuple[str, ...] = (
+    "Traffic Distribution should route traffic correctly between pods on multiple nodes when using PreferClose",
+    "Traffic Distribution should route traffic correctly between pods on multiple nodes when using PreferSameZone",
+    "Traffic Distribution should route traffic to an endpoint on the same node or fall back to same zone when using "
+    "PreferSameNode",
+)
+SHORT_NAMES: tuple[str, ...] = tuple(
+    n for n in NAMES if n.startswith(("Services ", "Networking ")) and "[Conformance]" in n
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,16 @@ HELD = 20
 PAUSE_S = 0.004
 SETTLE_S = 5
 """How long calls go on after a swap before they are counted."""
-STEPS = (KUBE_PROXY_IPTABLES, KBPF_EBPF, KBPF_IPTABLES, KBPF_EBPF, KUBE_PROXY_IPTABLES)
+# The same engine twice: it is killed and started anew.
+STEPS = (
+    KUBE_PROXY_IPTABLES,
+    KBPF_EBPF,
+    KBPF_EBPF,
+    KBPF_IPTABLES,
+    KBPF_IPTABLES,
+    KBPF_EBPF,
+    KUBE_PROXY_IPTABLES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,7 @@ def _swap(cluster: Cluster, before: Engine, after: Engine, callers: Sequence[Cal
         sessions = [_open(running, Client(c.place).sessions(c.request(HELD))) for c in callers]
         _refuse_failures(streams, sessions)
         started = time.monotonic()
-        _exchange(cluster, after)
+        _exchange(cluster, before, after)
         seconds = time.monotonic() - started
         time.sleep(SETTLE_S)
         cluster.check()
@@ -106,10 +115,12 @@ def _swap(cluster: Cluster, before: Engine, after: Engine, callers: Sequence[Cal
     return swap
 
 
-def _exchange(cluster: Cluster, after: Engine) -> None:
+def _exchange(cluster: Cluster, before: Engine, after: Engine) -> None:
     """kbpf takes over from what stands; before kube-proxy comes back, kbpf's programs must go."""
     if after is KUBE_PROXY_IPTABLES:
         cluster.proxies.remove()
+    elif before is after:
+        cluster.proxies.kill()
     else:
         cluster.proxies.stop()
     cluster.proxies.start(after)

@@ -1,4 +1,4 @@
-// CoreDNS with the few plugins that a cluster's DNS needs. A module of its own: its dependencies would raise versions of
+// CoreDNS with the few plugins that a cluster's DNS and the tests' own DNS servers need. A module of its own: its dependencies would raise versions of
 // those that Kubernetes is built and tested with.
 package main
 
@@ -7,8 +7,14 @@ import (
 
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/log"
 	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/reload"
+	_ "github.com/coredns/coredns/plugin/template"
 )
 
 func main() {
