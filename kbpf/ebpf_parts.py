@@ -50,6 +50,7 @@ def make_datapath(config: Config, own: Node | None, clock: Clock) -> EbpfDatapat
         holds_node_ports=config.hold_node_ports,
         sizes=config.bpf_entries,
         clock=clock,
+        flow_timeouts=flow_timeouts(config),
     )
 
 
@@ -100,16 +101,22 @@ def packet_path_services(
     config: Config, clock: Clock, changed: Callable[[], None]
 ) -> list[NetworkWatch | FlowCollector]:
     """What runs beside the control loop for packets from elsewhere; `changed` asks for a full sync."""
+    timeouts = flow_timeouts(config)
+    return [
+        NetworkWatch(lambda: (local_addresses(), find_uplinks(config, None)), changed),
+        FlowCollector(lambda: factory.open_maps(config.bpffs_root), timeouts, clock, changed),
+    ]
+
+
+def flow_timeouts(config: Config) -> FlowTimeouts:
+    """Those of connection tracking, as far as kube-proxy sets them."""
     conntrack, node = config.conntrack, node_settings(config, None)
     timeouts = FlowTimeouts(udp_s=node.udp_timeout_s, udp_stream_s=node.udp_stream_timeout_s)
     if conntrack.tcp_timeout_established_s:
         timeouts = replace(timeouts, established_s=conntrack.tcp_timeout_established_s)
     if conntrack.tcp_timeout_close_wait_s:
         timeouts = replace(timeouts, close_wait_s=conntrack.tcp_timeout_close_wait_s)
-    return [
-        NetworkWatch(lambda: (local_addresses(), find_uplinks(config, None)), changed),
-        FlowCollector(lambda: factory.open_maps(config.bpffs_root), timeouts, clock, changed),
-    ]
+    return timeouts
 
 
 def local_flags(

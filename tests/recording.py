@@ -26,7 +26,10 @@ class RecordingDatapath:
     duration_s: float = 0.0
     warnings: tuple[str, ...] = ()
     cleanups: int = 0
-    cleanup_failure: KbpfError | None = None
+    retirements: int = 0
+    retirement_failure: KbpfError | None = None
+    is_busy: bool = False
+    """Connections still live on it when it is to retire."""
 
     def probe(self) -> Support:
         return Support(Answer.YES)
@@ -58,5 +61,10 @@ class RecordingDatapath:
     def cleanup(self) -> None:
         self.cleanups += 1
         self.held.clear()
-        if self.cleanup_failure:
-            raise self.cleanup_failure
+
+    def retire(self) -> bool:
+        self.retirements += 1
+        self.held.clear()
+        if self.retirement_failure:
+            raise self.retirement_failure
+        return not self.is_busy

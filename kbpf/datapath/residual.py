@@ -63,6 +63,7 @@ class ResidualDatapath(Generic[Decision]):
         self._has_translated_flows = has_translated_flows
         self._table = ServiceTable()
         self._masquerades = False
+        self._has_synced = False
         self._holds_rules = True
         """An earlier process may have left some."""
         self._rules: dict[Family, Mapping[str, RuleCount]] = {}
@@ -80,8 +81,14 @@ class ResidualDatapath(Generic[Decision]):
         services = {*dirty, *prepared.services, *(self._table.services if full else ())}
         changed = self._changed_residue(table, services)
         self._masquerades = prepared.masquerades
-        written = self._write_rules({service: ports for service, ports in changed.items() if ports}, full=full)
-        report = self._ebpf.commit(prepared)
+        needed = {service: ports for service, ports in changed.items() if ports}
+        if self._follows_rules():
+            report = self._ebpf.commit(prepared)
+            written = self._write_rules(needed, full=True)
+        else:
+            written = self._write_rules(needed, full=full)
+            report = self._ebpf.commit(prepared)
+        self._has_synced = True
         removed = self._remove_rules([service for service, ports in changed.items() if not ports])
         return self._joined(report, written, removed)
 
@@ -94,6 +101,11 @@ class ResidualDatapath(Generic[Decision]):
     def cleanup(self) -> None:
         self._ebpf.cleanup()
         self._iptables.cleanup()
+
+    def _follows_rules(self) -> bool:
+        """Is this the first sync, on a node where rules of an earlier process may carry every service? Then writing the
+        residue takes those away, and eBPF must be there before."""
+        return not self._has_synced and bool(self._iptables.dump())
 
     def _changed_residue(
         self, table: ServiceTable, services: Set[ServiceName]

@@ -6,6 +6,7 @@ server.py composes them: iptables alone is a ReplacingDatapath, eBPF is a Fallin
 import logging
 from collections.abc import Set
 from dataclasses import replace
+from typing import Protocol
 
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.errors import DatapathError, DatapathUnavailable, LoadFailed, MapError
@@ -33,16 +34,28 @@ def preferred(wish: str, allows_fallback: bool, support: Support) -> tuple[str, 
     return "iptables", f"eBPF is unavailable: {support.reason}"
 
 
-class ReplacingDatapath:
-    """A datapath that, once it carries every service, removes what another one left on this node.
+class Retiring(Protocol):
+    """A datapath that gives up its services."""
 
-    The other may be this process's own, given up a moment ago, or an earlier process's. It goes only after the first
+    @property
+    def name(self) -> str: ...
+
+    def retire(self) -> bool:
+        """Take on no new connection, and go when those that live on it have ended. True: all is gone."""
+        ...
+
+
+class ReplacingDatapath:
+    """A datapath that, once it carries every service, retires another one that was on this node.
+
+    The other may be this process's own, given up a moment ago, or an earlier process's. It retires only after the first
     sync of its replacement: at no moment is a service carried by neither.
     """
 
-    def __init__(self, datapath: Datapath, replaced: Datapath) -> None:
+    def __init__(self, datapath: Datapath, replaced: Retiring) -> None:
         self._datapath = datapath
-        self._replaced: Datapath | None = replaced
+        self._replaced: Retiring | None = replaced
+        self._has_synced = False
 
     @property
     def name(self) -> str:
@@ -53,15 +66,14 @@ class ReplacingDatapath:
 
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
         report = self._datapath.sync(table, dirty, full=full)
-        replaced, self._replaced = self._replaced, None
-        if replaced is not None:
-            try:
-                replaced.cleanup()
-            except DatapathError as error:
-                log.warning(f"what the {replaced.name} datapath left behind could not be removed: {error}")
+        if not self._has_synced:
+            self._has_synced = True
+            self._retire_replaced()
         return report
 
     def lost(self) -> tuple[str, ...]:
+        """Asked once a sync period: connections of the other one may have ended by then."""
+        self._retire_replaced()
         return self._datapath.lost()
 
     def dump(self) -> str:
@@ -69,6 +81,17 @@ class ReplacingDatapath:
 
     def cleanup(self) -> None:
         self._datapath.cleanup()
+
+    def _retire_replaced(self) -> None:
+        if self._replaced is None or not self._has_synced:
+            return
+        try:
+            is_gone = self._replaced.retire()
+        except DatapathError as error:
+            log.warning(f"what the {self._replaced.name} datapath left behind could not be removed: {error}")
+            is_gone = True
+        if is_gone:
+            self._replaced = None
 
 
 class FallingBackDatapath:

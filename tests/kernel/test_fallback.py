@@ -8,7 +8,8 @@ import pytest
 
 from kbpf.demo.remains import BPFFS
 from tests.builders import endpoint_slice, port, service, slice_port
-from tests.kernel.world import World, backends
+from tests.kernel.traces import traces
+from tests.kernel.world import World, backends, eventually
 from tests.manifests import write_manifests
 
 pytestmark = pytest.mark.root
@@ -116,6 +117,8 @@ def test_a_bpffs_is_mounted_where_the_kernel_has_a_place_for_it(world: World, ma
     done = run_once(world, manifests, private, "--datapath=ebpf", "--fallback=none")
     assert done.returncode == 0, done.stderr
     assert "via ebpf" in done.stderr
+    # The kernel takes them away with the last mount of that bpffs, in its own time.
+    eventually(lambda: not traces(world.node))
 
 
 def cleanup(world: World) -> None:

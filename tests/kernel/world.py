@@ -58,7 +58,8 @@ class World:
     def close(self) -> None:
         try:
             self._running.close()
-            assert not traces(self.node), "kbpf cleanup left traces"
+            left = traces(self.node)
+            assert not left, f"kbpf cleanup left traces: {left}"
         finally:
             remove(self.tag)
 

@@ -15,11 +15,13 @@ from kbpf.clock import Clock
 from kbpf.datapath.ebpf import store, text
 from kbpf.datapath.ebpf.adopt import adopt
 from kbpf.datapath.ebpf.capacity import Sizes, demand
+from kbpf.datapath.ebpf.collector import Flows, FlowTimeouts
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
 from kbpf.datapath.ebpf.installed import Change, Installed
 from kbpf.datapath.ebpf.layout import AFFINITY, LOCAL_ADDR, WANTED
 from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
 from kbpf.datapath.ebpf.plan import Plan, plan
+from kbpf.datapath.ebpf.retirement import retire
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, LocalFlag
 from kbpf.datapath.ebpf.store import MapSet
@@ -28,6 +30,13 @@ from kbpf.errors import LoadFailed
 from kbpf.model.address import Address, Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
+
+
+class FlowMapSet(MapSet, Protocol):
+    """With the flows of the packet programs, which no sync touches."""
+
+    @property
+    def flows(self) -> Flows: ...
 
 
 class Programs(Protocol):
@@ -53,7 +62,7 @@ class Programs(Protocol):
         """
         ...
 
-    def open(self) -> MapSet | None:
+    def open(self) -> FlowMapSet | None:
         """The maps, if they exist; loads nothing."""
         ...
 
@@ -74,6 +83,10 @@ class Programs(Protocol):
         ...
 
     def is_attached(self) -> bool: ...
+
+    def detach_hooks(self) -> None:
+        """From sockets; the packet programs stay."""
+        ...
 
     def remove(self) -> None:
         """Detach and unpin everything. Nothing there is no error."""
@@ -124,12 +137,14 @@ class EbpfDatapath:
         local_addresses: Callable[[], Mapping[Address, LocalFlag]],
         node: NodeSettings,
         clock: Clock,
+        flow_timeouts: FlowTimeouts | None = None,
     ) -> None:
         self._programs = programs
         self._settings = self._deferral = settings
         self._local_addresses = local_addresses
         self._node = node
         self._clock = clock
+        self._flow_timeouts = flow_timeouts or FlowTimeouts()
         self._maps: MapSet | None = None
         self._memory: Memory | None = None
         self._table = ServiceTable()
@@ -197,6 +212,22 @@ class EbpfDatapath:
     def cleanup(self) -> None:
         self._close()
         self._programs.remove()
+
+    def retire(self) -> bool:
+        """Stop taking on connections, and go once those that live on the packet programs have ended. True: all is gone.
+
+        Another datapath carries the services by now. Raises MapError or LoadFailed.
+        """
+        self._close()
+        maps = self._programs.open()
+        if maps is not None:
+            try:
+                if not retire(self._programs, maps, maps.flows, int(self._clock.monotonic()), self._flow_timeouts):
+                    return False
+            finally:
+                maps.close()
+        self._programs.remove()
+        return True
 
     def _look(self, table: ServiceTable, memory: Memory | None, need: Sizes | None = None) -> tuple[MapSet, Difference]:
         """All that the maps hold, and the difference to what they must hold; in larger maps if that takes them."""

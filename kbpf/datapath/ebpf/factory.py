@@ -10,6 +10,7 @@ from typing import Literal
 from kbpf.clock import Clock, SystemClock
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf.backend import EbpfDatapath
+from kbpf.datapath.ebpf.collector import FlowTimeouts
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.filters import FilteredUplinks, Filters
 from kbpf.datapath.ebpf.layout import PACKET_STATS, STATS
@@ -43,6 +44,7 @@ def create(
     holds_node_ports: bool = False,
     sizes: Mapping[str, int] | None = None,
     clock: Clock | None = None,
+    flow_timeouts: FlowTimeouts | None = None,
 ) -> EbpfDatapath:
     """The datapath of the node whose network namespace this process is in.
 
@@ -65,6 +67,7 @@ def create(
         local_addresses,
         replace(node or NodeSettings(), netns_cookie=netns_cookie()),
         clock or SystemClock(),
+        flow_timeouts,
     )
 
 

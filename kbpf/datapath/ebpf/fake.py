@@ -212,5 +212,8 @@ class FakePrograms:
     def is_attached(self) -> bool:
         return self.attached
 
+    def detach_hooks(self) -> None:
+        self.attached = False
+
     def remove(self) -> None:
         self.maps, self.attached = None, False

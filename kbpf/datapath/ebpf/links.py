@@ -7,7 +7,7 @@ whether traffic meets the programs; call `attach` after the maps are complete an
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,9 +148,11 @@ def program_ids(programs: Path) -> dict[str, int]:
     return found
 
 
-def detach(folder: Path) -> None:
-    """Take the links pinned in `folder` out of force. Established connections go on: nothing is on their path."""
+def detach(folder: Path, names: Container[str] | None = None) -> None:
+    """Take the links pinned in `folder` out of force, all or those with these names."""
     for pin in sorted(folder.iterdir()) if folder.exists() else ():
+        if names is not None and pin.name not in names:
+            continue
         link_fd = open_link(pin)
         if link_fd is not None:
             with closing(link_fd):

@@ -180,6 +180,10 @@ class PinnedPrograms:
             log.info(f"attached the packet programs to {', '.join(device.name for device in self._uplinks)}")
         return changed
 
+    def detach_hooks(self) -> None:
+        with _failing_as_load():
+            links.detach(self._pins.links, _HOOKS)
+
     def remove(self) -> None:
         self._folder = self._maps = None
         with _failing_as_load():

@@ -103,6 +103,16 @@ def test_rules_are_there_before_ebpf_stands_back(rig: Rig):
     assert rig.sync(SHARED) == ["iptables: shop/web", "ebpf: shop/web"]
 
 
+def test_rules_that_carry_everything_go_only_after_ebpf_took_over(rig: Rig):
+    """An earlier process ran iptables, and one frontend stays there."""
+    rig.iptables.sync(SHARED, frozenset(), full=True)
+    assert rig.sync(SHARED, full=True) == ["ebpf: shop/web", "iptables: shop/web"]
+
+
+def test_a_first_sync_on_a_node_without_rules_writes_them_first(rig: Rig):
+    assert rig.sync(SHARED, full=True) == ["iptables: shop/web", "ebpf: shop/web"]
+
+
 def test_the_rules_hold_only_the_deferred_frontends(rig: Rig):
     rig.sync(SHARED, full=True)
     assert [frontend.kind for held in rig.iptables.held[WEB] for frontend in held.frontends] == [

@@ -59,22 +59,38 @@ def ebpf() -> RecordingDatapath:
     return RecordingDatapath("ebpf")
 
 
-def test_what_another_datapath_left_goes_after_the_first_sync_and_once(iptables, ebpf):
+def test_what_another_datapath_left_retires_after_the_first_sync_and_once(iptables, ebpf):
+    replacing = ReplacingDatapath(iptables, ebpf)
+    assert replacing.lost() == ()
+    assert ebpf.retirements == 0
+    sync(replacing)
+    sync(replacing)
+    replacing.lost()
+    assert ebpf.retirements == 1
+
+
+def test_what_still_carries_connections_is_asked_once_a_sync_period_until_it_is_gone(iptables, ebpf):
+    ebpf.is_busy = True
     replacing = ReplacingDatapath(iptables, ebpf)
     sync(replacing)
     sync(replacing)
-    assert ebpf.cleanups == 1
+    assert ebpf.retirements == 1
+    replacing.lost()
+    ebpf.is_busy = False
+    replacing.lost()
+    replacing.lost()
+    assert ebpf.retirements == 3
 
 
 def test_a_first_sync_that_fails_removes_nothing(iptables, ebpf):
     iptables.failures.append(DatapathError("lock"))
     with pytest.raises(DatapathError, match="lock"):
         sync(ReplacingDatapath(iptables, ebpf))
-    assert ebpf.cleanups == 0
+    assert ebpf.retirements == 0
 
 
 def test_leftovers_that_cannot_be_removed_are_a_warning(iptables, ebpf):
-    ebpf.cleanup_failure = DatapathError("links: busy")
+    ebpf.retirement_failure = DatapathError("links: busy")
     with capture_logs() as logs:
         sync(ReplacingDatapath(iptables, ebpf))
     assert [entry["log_level"] for entry in logs] == ["warning"]
@@ -144,7 +160,7 @@ def test_the_first_datapath_is_taken_down_only_after_the_fallback_carries_everyt
     datapath = FallingBackDatapath(ebpf, ReplacingDatapath(iptables, ebpf))
     ebpf.failures.append(LoadFailed("no"))
     sync(datapath)
-    assert (iptables.held.keys(), ebpf.cleanups) == ({*ALL}, 1)
+    assert (iptables.held.keys(), ebpf.retirements) == ({*ALL}, 1)
 
 
 def test_nothing_is_behind_the_fallback(iptables, ebpf):
