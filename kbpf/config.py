@@ -100,6 +100,8 @@ class Config:
     hold_node_ports: bool = False
     """Refuse node ports to sockets of the node's own processes."""
     tc_attachment: TcAttachment = TcAttachment.AUTO
+    connection_series: int = 0
+    """How many series the metric of connections by Service and backend may have; 0: it is not there."""
     bpf_entries: Mapping[str, int] = field(default_factory=dict)
     """max_entries by map name, where it is not the default."""
     sync_period_s: float = 30.0

@@ -11,6 +11,7 @@ from kbpf.clock import Clock
 from kbpf.config import Config, ListenAddress
 from kbpf.configuration.document import encode
 from kbpf.configuration.loading import Loaded
+from kbpf.errors import KbpfError
 from kbpf.host.accounting import read_counters
 from kbpf.host.addresses import local_addresses
 from kbpf.host.conntrack import conntrack_fill
@@ -20,6 +21,7 @@ from kbpf.model.problem import Problem
 from kbpf.node_settings import health_check_hosts
 from kbpf.observe import notices
 from kbpf.observe.address_server import AddressServer
+from kbpf.observe.connection_metrics import ConnectionCollector
 from kbpf.observe.debug_pages import DEBUG_PAGES
 from kbpf.observe.events import Events, LimitedEvents
 from kbpf.observe.health import HealthTracker
@@ -96,6 +98,9 @@ class Observation:
             lambda: self._results("stats"), lambda: self._results("packet_stats"), conntrack_fill, read_counters
         )
         self._metrics.registry.register(KernelCollector(readers))
+        if self._config.connection_series:
+            collector = ConnectionCollector(self._connections, self._config.connection_series)
+            self._metrics.registry.register(collector)
         process = Process(self._clock.now(), encode(loaded.document), loaded.flags)
         debug = DEBUG_PAGES if loaded.document.enable_profiling else {}
         own = self.publisher
@@ -107,6 +112,17 @@ class Observation:
         from kbpf.datapath.ebpf.factory import results  # only now, as in `composition`
 
         return results(self._config.bpffs_root, counters)
+
+    def _connections(self) -> Mapping[tuple[str, str], int]:
+        if not self._config.bpffs_root.exists():
+            return {}
+        from kbpf.datapath.ebpf.choices import read_connections
+
+        try:
+            return {(each.service, each.backend): n for each, n in read_connections(self._config.bpffs_root).items()}
+        except KbpfError as error:  # pins that are being replaced, or were taken away
+            log.debug(f"connections cannot be counted just now: {error}")
+            return {}
 
     def _hosts(self, own: Node | None) -> Hosts:
         return health_check_hosts(self._config, own, local_addresses)

@@ -28,6 +28,7 @@ RUNNING = (
     *TRAFFIC,
     own_settings.DEVICES,
     own_settings.POD_DEVICES,
+    own_settings.CONNECTION_SERIES,
     own_settings.TC_ATTACHMENT,
     own_settings.SOCKET_LB_SCOPE,
     own_settings.HOLD_NODE_PORTS,

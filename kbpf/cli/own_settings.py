@@ -96,6 +96,13 @@ TC_ATTACHMENT = Setting(
     "How packet programs get onto devices; auto: as TCX links where the kernel has them, as clsact filters otherwise.",
     choice(TcAttachment),
 )
+CONNECTION_SERIES = Setting(
+    "--connection-series",
+    ("kbpf.connectionSeries",),
+    "Show connections through eBPF by Service and backend as a metric of so many series at most; 0: not at all.",
+    int,
+    metavar="NUMBER",
+)
 IPTABLES_BACKEND = Setting(
     "--iptables-backend",
     ("kbpf.iptablesBackend",),

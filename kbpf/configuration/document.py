@@ -108,6 +108,8 @@ class Kbpf(Section, frozen=True):
     tc_attachment: str = "auto"
     socket_lb_scope: str = "all"
     hold_node_ports: bool = False
+    connection_series: int = 0
+    """Of the metric with a label for each Service and backend; 0: there is none."""
     iptables_backend: str = "auto"
     map_entries: dict[str, int] = {}
     """Room by the name of the map, where it is not the default."""

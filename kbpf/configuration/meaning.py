@@ -30,6 +30,7 @@ from kbpf.model.detector import DetectLocalMode
 HEALTHZ_PORT = 10256
 METRICS_PORT = 10249
 MAX_MAP_ENTRIES = 1 << 24
+MAX_SERIES = 100_000
 MODES = ("", "iptables", "ipvs", "nftables")
 NOWHERE = "none"
 UNSPECIFIED = ("0.0.0.0", "::")  # noqa: S104  (compared with, not listened on)
@@ -76,6 +77,7 @@ def config_of(document: KubeProxyConfiguration, map_names: tuple[str, ...] = ())
         pod_devices=document.kbpf.pod_devices,
         socket_lb_scope=_choice("kbpf.socketLbScope", SocketLbScope, document.kbpf.socket_lb_scope),
         hold_node_ports=document.kbpf.hold_node_ports,
+        connection_series=_within("kbpf.connectionSeries", document.kbpf.connection_series, 0, MAX_SERIES),
         tc_attachment=_choice("kbpf.tcAttachment", TcAttachment, document.kbpf.tc_attachment),
         bpf_entries=_map_entries(document, map_names),
         sync_period_s=sync_period_s,

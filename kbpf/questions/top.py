@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kbpf.composition import FLAVOURS
 from kbpf.config import Config
 from kbpf.datapath.ebpf import found as programs
+from kbpf.datapath.ebpf.choices import Destination, by_destination
 from kbpf.datapath.ebpf.reading import name_of
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import BackendKey, ChoiceKey
@@ -18,16 +19,8 @@ from kbpf.datapath.iptables.commands import run_process
 from kbpf.datapath.iptables.counted import counted
 from kbpf.datapath.iptables.host import choose_tools
 from kbpf.errors import DatapathUnavailable
-from kbpf.model.address import Family, host_port, unpacked
+from kbpf.model.address import Family, host_port
 from kbpf.model.table import Backend
-
-GONE = "(gone)"
-
-
-class Destination(NamedTuple):
-    service: str
-    backend: str
-
 
 Counts = Mapping[Destination, int]
 """New connections since some moment in the past."""
@@ -55,12 +48,11 @@ def read_counts(config: Config) -> Counts:
 
 
 def by_programs(rows: Rows, choices: Mapping[ChoiceKey, int]) -> Counts:
-    counts = Counter[Destination]()
-    for choice, total in choices.items():
-        backend = rows.backends.get(BackendKey(choice.backend_id))
-        where = host_port(unpacked(backend.address), backend.port) if backend else GONE
-        counts[Destination(name_of(rows, choice.service_id) or GONE, where)] += total
-    return counts
+    return by_destination(
+        choices,
+        lambda service_id: name_of(rows, service_id),
+        lambda backend_id: rows.backends.get(BackendKey(backend_id)),
+    )
 
 
 def by_rules(found: Iterator[tuple[str, Backend, int]]) -> Counts:

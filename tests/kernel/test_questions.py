@@ -1,5 +1,6 @@
 """`kbpf status`, `explain`, `verify` and `top` beside a real daemon and after it, with both datapaths."""
 
+import http.client
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
@@ -332,3 +334,22 @@ def test_connections_are_counted_by_service_and_backend(
         watching.communicate()
     wanted = {("shop/web:http", backend): sum(each.backend == backend for each in answers) for backend in BACKENDS}
     assert seen == wanted
+
+
+def test_connections_are_a_metric_where_it_is_asked_for(world: World, manifests: Path) -> None:
+    world.serve(*BACKENDS)
+    world.proxy(manifests, "--datapath=ebpf", "--fallback=none", "--connection-series=10")
+    world.send(CALLER, "10.96.0.10:80", count=40)
+    with world.node.namespace.entered():
+        connection = http.client.HTTPConnection("127.0.0.1", 10249, timeout=5)
+        connection.connect()
+    connection.request("GET", "/metrics")
+    found = {
+        (sample.labels["service"], sample.labels["backend"]): sample.value
+        for family in text_string_to_metric_families(connection.getresponse().read().decode())
+        if family.name == "kbpf_connections"
+        for sample in family.samples
+    }
+    connection.close()
+    assert found.keys() == {("shop/web:http", backend) for backend in BACKENDS}
+    assert sum(found.values()) == 40

@@ -59,10 +59,10 @@ def read(bpffs_root: Path) -> Found | None:
     rows, fill = Rows(), {}
     for spec in SYNCED_MAPS:
         if spec.name not in UNREAD:
-            with _opened(spec, pins) as opened:
+            with opened(spec, pins) as found:
                 held = rows.of(spec)
-                held.update(opened.entries())
-                fill[spec.name] = MapFill(len(held), opened.spec.max_entries)
+                held.update(found.entries())
+                fill[spec.name] = MapFill(len(held), found.spec.max_entries)
     return Found(rows, fill)
 
 
@@ -71,8 +71,8 @@ def read_choices(bpffs_root: Path) -> dict[ChoiceKey, int]:
     pins = Pins(bpffs_root)
     if not pins.maps.exists():
         return {}
-    with _opened(CHOICES, pins) as opened:
-        return opened.sums()
+    with opened(CHOICES, pins) as found:
+        return found.sums()
 
 
 def attachments(bpffs_root: Path, cgroup_root: Path | None, filters: Filters) -> tuple[Attachment, ...]:
@@ -128,14 +128,14 @@ class _FoundMap(BpfMap[tuple[int, ...], tuple[int, ...]]):
 
 
 @contextmanager
-def _opened(spec: AnySpec, pins: Pins) -> Iterator[_FoundMap]:
+def opened(spec: AnySpec, pins: Pins) -> Iterator[_FoundMap]:
     try:
         with links.closing(libbpf.obj_get(pins.map(spec.name))) as fd:
             entries = libbpf.map_info(fd).max_entries
     except OSError as error:
         raise MapError(f"{spec.name}: cannot open {pins.map(spec.name)}: {error.strerror}") from error
-    opened = _FoundMap.open(replace(spec, max_entries=entries), pins.map(spec.name))
+    found = _FoundMap.open(replace(spec, max_entries=entries), pins.map(spec.name))
     try:
-        yield opened
+        yield found
     finally:
-        opened.close()
+        found.close()

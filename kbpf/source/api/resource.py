@@ -1,4 +1,7 @@
-"""What kbpf asks an API server for, and how much of it: kube-proxy's selectors, evaluated by the server."""
+"""What kbpf asks an API server for, and how much of it: kube-proxy's selectors, evaluated by the server.
+
+ServiceCIDRs are not among it: of kube-proxy's modes only nftables makes something of them.
+"""
 
 from dataclasses import dataclass
 

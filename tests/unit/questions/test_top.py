@@ -1,9 +1,10 @@
 """From two readings of counters to connections per second."""
 
+from kbpf.datapath.ebpf.choices import GONE, Destination
 from kbpf.datapath.ebpf.shapes import BackendKey, ChoiceKey
 from kbpf.model.address import Address
 from kbpf.model.table import Backend
-from kbpf.questions.top import GONE, Destination, Rate, by_programs, by_rules, rates
+from kbpf.questions.top import Rate, by_programs, by_rules, rates
 from tests.asked_node import AskedNode
 from tests.builders import endpoint_slice, service, table_of
 
