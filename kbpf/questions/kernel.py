@@ -37,8 +37,8 @@ class Kernel:
 
     @property
     def has_programs(self) -> bool:
-        """Is some hook in force?"""
-        return any(each.program_id is not None for each in self.attachments)
+        """Do they carry Services? Where iptables took over, packet programs may stay for the connections they began."""
+        return any(each.program_id is not None and not each.is_of_packets for each in self.attachments)
 
     @property
     def has_rules(self) -> bool:

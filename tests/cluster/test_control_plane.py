@@ -1,7 +1,5 @@
 """The API server that the comparisons are fed from behaves as they rely on."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cluster.api import Key, Refused, key_of
@@ -10,15 +8,6 @@ from tests.parity.examples import FRONT, IDLE
 from tests.parity.objects import port, service
 
 pytestmark = [pytest.mark.root, pytest.mark.parity]
-
-
-@pytest.fixture(scope="module")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    running = ControlPlane(tmp_path_factory.mktemp("control-plane"))
-    try:
-        yield running
-    finally:
-        running.stop()
 
 
 def test_what_was_put_is_answered_with_defaults_and_status(control_plane: ControlPlane) -> None:

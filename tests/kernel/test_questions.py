@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +16,7 @@ from kbpf.datapath.ebpf.pins import Pins
 from kbpf.demo.proxy import Proxy
 from kbpf.model.objects import DATAPATH_ANNOTATION
 from tests.builders import endpoint_slice, port, service, slice_port
+from tests.kernel.asking import asked, status
 from tests.kernel.world import CLUSTER_RANGES, World, backends, eventually
 from tests.manifests import write_manifests
 
@@ -35,21 +35,6 @@ def manifests(tmp_path: Path) -> Path:
         service("web", port(80, "http", node_port=30080), type="NodePort"),
         endpoint_slice("web", *PODS, ports=[slice_port(8080, "http")]),
     )
-
-
-def asked(world: World, command: str, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    """A subcommand on the node, as an operator types it there."""
-    node = world.node
-    roots = [f"--cgroup-root={node.cgroup}", f"--bpffs-root={node.bpffs}"]
-    inside = ["nsenter", f"--net={node.namespace.path}", sys.executable, "-m", "kbpf", command, *roots, *arguments]
-    return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=timeout_s)
-
-
-def status(world: World) -> dict[str, Any]:
-    done = asked(world, "status", "-o", "json")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def deciding(manifests: Path) -> tuple[str, ...]:

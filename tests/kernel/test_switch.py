@@ -8,6 +8,7 @@ import pytest
 
 from kbpf.demo.proxy import Proxy
 from tests.builders import endpoint, endpoint_slice, port, service
+from tests.kernel.asking import status
 from tests.kernel.world import World
 from tests.manifests import write_manifests
 
@@ -53,3 +54,4 @@ def test_no_connection_is_lost_when_the_datapath_changes(world: World, manifests
         with load(world):
             proxy.terminate()
             proxy = start(world, manifests, datapath)
+            assert status(world)["datapath"] == datapath

@@ -35,6 +35,10 @@ class Attachment(NamedTuple):
     place: str
     program_id: int | None
 
+    @property
+    def is_of_packets(self) -> bool:
+        return self.hook.startswith(PACKET_PIN)
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
