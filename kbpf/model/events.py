@@ -4,7 +4,7 @@ The first `Synced` of a kind says that its initial list is complete: until both 
 nothing is written to the kernel.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from kbpf.errors import KbpfError
 from kbpf.model.constant import Constant
@@ -18,36 +18,30 @@ class Kind(Constant):
     NODE = "Node"
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceChanged:
+class ServiceChanged(msgspec.Struct, frozen=True):
     name: ServiceName
     service: Service | None
 
 
-@dataclass(frozen=True, slots=True)
-class SliceChanged:
+class SliceChanged(msgspec.Struct, frozen=True):
     name: SliceName
     slice: EndpointSlice | None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
+class NodeChanged(msgspec.Struct, frozen=True):
     name: str
     node: Node | None
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(msgspec.Struct, frozen=True):
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStateChanged:
+class NodeStateChanged(msgspec.Struct, frozen=True):
     """Something of this very node that the kernel told: a device, an address, a route, or who calls its Services."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFailed:
+class SourceFailed(msgspec.Struct, frozen=True):
     """The source cannot go on, or what it said at the start no longer holds: the daemon ends with this error."""
 
     error: KbpfError

@@ -8,9 +8,7 @@ import re
 from hashlib import sha256
 from itertools import product
 
-from kbpf.model.address import host_port
 from kbpf.model.names import ServicePortName
-from kbpf.model.table import Backend
 
 SERVICES = "KUBE-SERVICES"
 EXTERNAL_SERVICES = "KUBE-EXTERNAL-SERVICES"
@@ -48,9 +46,9 @@ class PortChains:
         self.firewall = f"KUBE-FW-{digest}"
         """Source ranges."""
 
-    def backend(self, backend: Backend) -> str:
-        """Both lists share the chain of a backend, and so its affinity."""
-        return f"KUBE-SEP-{_hash(self._hashed + host_port(backend.address, backend.port))}"
+    def backend(self, endpoint: str) -> str:
+        """Of "address:port". Both lists share the chain of a backend, and so its affinity."""
+        return f"KUBE-SEP-{_hash(self._hashed + endpoint)}"
 
 
 def is_service_chain(chain: str) -> bool:

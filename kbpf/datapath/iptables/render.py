@@ -19,7 +19,7 @@ from kbpf.datapath.iptables.names import (
 )
 from kbpf.datapath.iptables.ruleset import Chain, ChainKey, Table, comment, word
 from kbpf.datapath.iptables.settings import IptablesSettings
-from kbpf.model.address import host_port
+from kbpf.model.address import Address, host_port
 from kbpf.model.detector import LocalDetector, in_cidr
 from kbpf.model.table import Backend, Frontend, FrontendKind, Outcome, ResolvedPort, View
 
@@ -58,6 +58,14 @@ def render_port(
     """
     renderer = PortRenderer(port, frontends, settings, with_comments)
     return PortRules(tuple(renderer.entries()), tuple(renderer.chains()))
+
+
+class Destination(NamedTuple):
+    """A backend as rules name it. Addresses are canonical text, so they need no further check."""
+
+    address: Address
+    endpoint: str
+    chain: str
 
 
 class PortRenderer:
@@ -143,15 +151,18 @@ class PortRenderer:
             yield self._external_chain()
         if self.needs_firewall:
             yield self._firewall_chain()
-        used: dict[Backend, str] = {}
+        used: dict[str, Destination] = {}
         for view, chain in ((View.CLUSTER, self.names.cluster), (View.LOCAL, self.names.local)):
             backends = self.port.backends(view)
             if backends and self._uses(view):
-                targets = [(backend, self.names.backend(backend)) for backend in backends]
-                yield self._balancing_chain(chain, targets)
-                used.update(targets)
-        for backend, chain in used.items():
-            yield self._backend_chain(chain, backend)
+                destinations = [self._destination(backend) for backend in backends]
+                yield self._balancing_chain(chain, destinations)
+                used.update((each.chain, each) for each in destinations)
+        yield from map(self._backend_chain, used.values())
+
+    def _destination(self, backend: Backend) -> "Destination":
+        endpoint = host_port(backend.address, backend.port)
+        return Destination(backend.address, endpoint, self.names.backend(endpoint))
 
     def _uses(self, view: View) -> bool:
         """Whether some frontend sends traffic to this list; external ones always have a way to the cluster list."""
@@ -195,16 +206,18 @@ class PortRenderer:
         rules.append(f"-A {chain} {comment(f'other traffic to {self.name} will be dropped by {PROXY_FIREWALL}')}")
         return Chain(chain, tuple(rules))
 
-    def _balancing_chain(self, chain: str, targets: list[tuple[Backend, str]]) -> Chain:
+    def _balancing_chain(self, chain: str, destinations: list[Destination]) -> Chain:
         rules: list[str] = []
         if chain == self._internal_chain:
             rules += self._cluster_ip_masquerade(chain)
-        heads = [f"-A {chain} {self._balancing_comment(backend)}" for backend, _ in targets]
+        heads = [f"-A {chain} "] * len(destinations)
+        if self.with_comments:
+            heads = [f"-A {chain} {comment(f'{self.name} -> {each.endpoint}')} " for each in destinations]
         timeout_s = self.port.affinity_timeout_s
         if timeout_s:
-            for head, (_, target) in zip(heads, targets, strict=True):
+            for head, (_, _, target) in zip(heads, destinations, strict=True):
                 rules.append(f"{head}-m recent --name {target} --rcheck --seconds {timeout_s} --reap -j {target}")
-        for left, head, (_, target) in zip(range(len(targets), 0, -1), heads, targets, strict=True):
+        for left, head, (_, _, target) in zip(range(len(heads), 0, -1), heads, destinations, strict=True):
             rules.append(f"{head}{chance(left)}-j {target}")
         return Chain(chain, tuple(rules))
 
@@ -217,11 +230,11 @@ class PortRenderer:
             head = f"-A {chain} {comment(f'{self.name} cluster IP')} {self._match(self.cluster_ip)}"
             yield f"{head} {match}-j {MARK_MASQUERADE}"
 
-    def _backend_chain(self, chain: str, backend: Backend) -> Chain:
+    def _backend_chain(self, destination: Destination) -> Chain:
+        address, endpoint, chain = destination
         text = self.backend_comment
         remember = f"-m recent --name {chain} --set " if self.port.affinity_timeout_s else ""
-        endpoint = host_port(backend.address, backend.port)
-        hairpin = f"-A {chain} {text}-s {word(backend.address)} -j {MARK_MASQUERADE}"
+        hairpin = f"-A {chain} {text}-s {address} -j {MARK_MASQUERADE}"
         dnat = f"-A {chain} {text}{remember}{self.protocol} -j DNAT --to-destination {endpoint}"
         return Chain(chain, (hairpin, dnat))
 
@@ -237,11 +250,6 @@ class PortRenderer:
 
     def _match(self, frontend: Frontend) -> str:
         return f"{self.protocol} -d {word(frontend.address or '')} --dport {frontend.port}"
-
-    def _balancing_comment(self, backend: Backend) -> str:
-        if not self.with_comments:
-            return ""
-        return f"{comment(f'{self.name} -> {host_port(backend.address, backend.port)}')} "
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,6 @@ from kbpf.model.problem import shown
 from kbpf.source.api.resource import ENDPOINT_SLICES, SERVICES, Resource, own_node
 from kbpf.source.json_documents import JsonDocument
 from kbpf.source.object_key import Object, ObjectKey
-from kbpf.source.reader import described
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 DECODERS = {each.kind: msgspec.json.Decoder(each.object_type) for each in (SERVICES, ENDPOINT_SLICES, own_node(""))}
@@ -116,6 +115,8 @@ def read_object(resource: Resource, raw: msgspec.Raw) -> Arrived:
 
 
 def _broken(resource: Resource, raw: bytes, error: Exception) -> Arrived:
+    from kbpf.source.reader import described  # rarely needed, and with it everything that reads manifests
+
     words = f"{described(error, JsonDocument(0, raw))}, not applied"
     try:
         head = msgspec.json.decode(raw, type=Headed).metadata

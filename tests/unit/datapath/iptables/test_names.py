@@ -3,9 +3,7 @@
 import pytest
 
 from kbpf.datapath.iptables.names import PortChains, is_service_chain
-from kbpf.model.address import Address
 from kbpf.model.names import Protocol, ServiceName, ServicePortName
-from kbpf.model.table import Backend
 
 
 def name(namespace: str, service: str, port: str, protocol: str = "TCP") -> ServicePortName:
@@ -42,11 +40,11 @@ def test_chains_of_a_service_port_carry_the_hash_that_kube_proxy_gives_it(port: 
     ids=str,
 )
 def test_the_chain_of_a_backend_adds_its_address(port: ServicePortName, address: str, chain: str):
-    assert PortChains(port).backend(Backend(Address(address), 80)) == chain
+    assert PortChains(port).backend(f"{address}:80") == chain
 
 
 def test_the_hash_of_an_ipv6_backend_has_brackets_around_the_address():
-    chain = PortChains(name("shop", "web", "http")).backend(Backend(Address("fd00:10:244:1::5"), 8080))
+    chain = PortChains(name("shop", "web", "http")).backend("[fd00:10:244:1::5]:8080")
     assert chain == "KUBE-SEP-SDQJBP3G53U5CYU2"
 
 
