@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,6 +177,31 @@ def test_a_plain_cluster_has_no_nat_rule_and_a_client_of_a_cluster_ip_outside_br
     inside(world, "conntrack", "-F")
     write_manifests(manifests, service("other", port(80), cluster_ips=["10.96.0.99"]))
     eventually(lambda: "-A" not in nat_rules(world))
+
+
+NEXT_LAYOUT = """
+import sys
+from kbpf.datapath.ebpf import layout
+layout.LAYOUT_VERSION += 1
+from kbpf.__main__ import main
+main()
+"""
+
+
+@either_attachment
+def test_connections_outlive_a_kbpf_whose_maps_have_another_layout(
+    world: World, start: Start, attachment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = start(*web())
+    sessions = [world.sessions("outside", to, count=10) for to in (f"{VIP}:80", f"{NODE}:30080", f"[{VIP6}]:80")]
+    before = [[answer.backend for answer in each.ping()] for each in sessions]
+    folder = Pins(world.node.bpffs).folder
+    assert proxy.terminate() == 0
+    monkeypatch.setattr("kbpf.demo.proxy.COMMAND", (sys.executable, "-c", NEXT_LAYOUT))
+    world.proxy(proxy.manifests, "--datapath=ebpf", "--fallback=none", f"--tc-attachment={attachment}")
+    assert not folder.exists()
+    assert [[answer.backend for answer in each.ping()] for each in sessions] == before
+    assert backends(world.send("outside", f"{VIP}:80", count=40)) == expected("", (HERE, AWAY))
 
 
 def test_a_forward_chain_that_drops_by_default_lets_service_traffic_pass(world: World, start: Start) -> None:

@@ -50,6 +50,8 @@ from kbpf.datapath.ebpf.shapes import (
 )
 
 LAYOUT_VERSION = 4
+FLOWS_SINCE = 4
+"""The first version whose rows of flows mean what they mean now. Flows of older ones are lost when kbpf is replaced."""
 
 _INDEX: Layout[IndexKey] = Layout("u32", IndexKey, "number:I")
 

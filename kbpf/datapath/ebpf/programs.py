@@ -16,6 +16,7 @@ from kbpf.datapath.ebpf import growth, links, loader, probe, selftest, source
 from kbpf.datapath.ebpf.capacity import GROWING, Sizes, fitting
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
 from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.inheritance import take_flows
 from kbpf.datapath.ebpf.layout import ALL_MAPS, specs
 from kbpf.datapath.ebpf.maps import Maps, pinned_info
 from kbpf.datapath.ebpf.neighbours import neighbours
@@ -143,11 +144,15 @@ class PinnedPrograms:
             return self._has_hooks() and self._packet_path.uplinks.is_attached(self._loaded, self._uplinks)
 
     def attach(self) -> int:
-        changed = self._attach_hooks() + self._attach_uplinks()
+        changed = self._attach_hooks()
+        with _failing_as_load():
+            take_flows(self._pins)
+        changed += self._attach_uplinks()
         with _failing_as_load():
             growth.finish(self._pins, self.specs)
         if changed:
             with _failing_as_load():
+                take_flows(self._pins)
                 self._remove_other_versions()
         return changed
 
@@ -223,7 +228,7 @@ class PinnedPrograms:
             log.warning(f"programs of others run on the same hooks of {self._cgroup}: {words}")
 
     def _remove_other_versions(self) -> None:
-        """After ours are in force, or with them: no socket is without programs in between."""
+        """After ours are in force, or with them: no socket is without programs in between, and no flow."""
         for folder in self._pins.other_versions():
             links.detach(folder / self._pins.links.name)
             remove(folder)
