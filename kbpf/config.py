@@ -42,6 +42,13 @@ class SocketLbScope(Enum):
     HOST = "host"
 
 
+class Underlay(Enum):
+    """What stands in iptables beneath eBPF: what eBPF leaves to it, or every Service as a safety net."""
+
+    RESIDUAL = "residual"
+    FULL = "full"
+
+
 class IptablesBackend(Enum):
     AUTO = "auto"
     NFT = "nft"
@@ -79,6 +86,7 @@ class Config:
     manifests: tuple[str, ...] = ()
     datapath: DatapathWish = DatapathWish.AUTO
     fallback: Fallback = Fallback.IPTABLES
+    underlay: Underlay = Underlay.RESIDUAL
     cgroup_root: Path | None = None
     """None: the host's cgroup2 mount, found when it is needed."""
     bpffs_root: Path = DEFAULT_BPFFS_ROOT

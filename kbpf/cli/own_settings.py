@@ -4,7 +4,15 @@ import click
 
 from kbpf.cli.kinds import MapEntries, choice
 from kbpf.cli.setting import Setting
-from kbpf.config import DEFAULT_BPFFS_ROOT, DatapathWish, Fallback, IptablesBackend, SocketLbScope, TcAttachment
+from kbpf.config import (
+    DEFAULT_BPFFS_ROOT,
+    DatapathWish,
+    Fallback,
+    IptablesBackend,
+    SocketLbScope,
+    TcAttachment,
+    Underlay,
+)
 from kbpf.datapath.ebpf.capacity import GROWING
 from kbpf.datapath.ebpf.layout import (
     ALL_MAPS,
@@ -47,6 +55,13 @@ FALLBACK = Setting(
     ("kbpf.fallback",),
     "What runs when eBPF is unavailable; none: exit with status 3 and the reason.",
     choice(Fallback),
+)
+UNDERLAY = Setting(
+    "--underlay",
+    ("kbpf.underlay",),
+    "What stands in iptables beneath eBPF. residual: what eBPF leaves to it; full: every Service, as a safety net, in "
+    "force at once where the programs are not. All packets of the node meet the rules then.",
+    choice(Underlay),
 )
 CGROUP_ROOT = Setting(
     "--cgroup-root",

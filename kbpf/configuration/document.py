@@ -100,6 +100,7 @@ class Kbpf(Section, frozen=True):
     master: str = ""
     datapath: str = "auto"
     fallback: str = "iptables"
+    underlay: str = "residual"
     cgroup_root: str = ""
     bpffs_root: str = "/sys/fs/bpf/kbpf"
     node_ip: str = msgspec.field(default="", name="nodeIP")

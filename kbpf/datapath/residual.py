@@ -4,6 +4,8 @@ The residue is a ServiceTable of its own, holding only deferred frontends; while
 netfilter at all, so that in-cluster traffic meets neither nat nor conntrack. While the packet path relies on the kernel
 to masquerade, the rules that do not depend on services stand alone. After rules were there it takes longer: connections
 that they translated live on only while some rule keeps conntrack at work, so the last ones wait for them.
+
+With `holds_all` the residue is everything, as a safety net beneath eBPF.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -55,9 +57,18 @@ class ResidualDatapath(Generic[Decision]):
     name = "ebpf"
 
     def __init__(
-        self, ebpf: DeferringDatapath[Decision], iptables: Datapath, has_translated_flows: Callable[[], bool]
+        self,
+        ebpf: DeferringDatapath[Decision],
+        iptables: Datapath,
+        has_translated_flows: Callable[[], bool],
+        *,
+        holds_all: bool = False,
     ) -> None:
-        """`has_translated_flows`: are there connections whose packets only conntrack gets to their backend?"""
+        """`has_translated_flows`: are there connections whose packets only conntrack gets to their backend?
+
+        `holds_all`: every frontend stands in the rules as well, for the moment when the programs are not in force.
+        """
+        self._holds_all = holds_all
         self._ebpf = ebpf
         self._iptables = iptables
         self._has_translated_flows = has_translated_flows
@@ -114,6 +125,8 @@ class ResidualDatapath(Generic[Decision]):
         return {service: ports for service, ports in residues.items() if ports != self._table.ports_of(service)}
 
     def _residue_of(self, table: ServiceTable, service: ServiceName) -> tuple[ResolvedPort, ...]:
+        if self._holds_all:
+            return table.ports_of(service)
         return tuple(filter(None, map(self._ebpf.residue, table.ports_of(service))))
 
     def _write_rules(self, changed: dict[ServiceName, tuple[ResolvedPort, ...]], *, full: bool) -> SyncReport | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from kbpf.composition import standing_iptables_settings
-from kbpf.config import Config, DatapathWish, SocketLbScope
+from kbpf.config import Config, DatapathWish, SocketLbScope, Underlay
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf import verify as rows_verify
 from kbpf.datapath.ebpf.defer import DeferSettings, deferral, residue
@@ -82,7 +82,7 @@ def _ebpf_differences(config: Config, decided: Decided, kernel: Kernel, found: F
     state = NodeState(NodeAddresses(config, decided.node)(), masquerades=masquerades)
     yield from _attachment_differences(kernel, devices)
     yield from rows_verify.differences(found.rows, decided.table, settings, node_rows(node, state))
-    left = left_to_rules(decided.table, settings)
+    left = decided.table if config.underlay is Underlay.FULL else left_to_rules(decided.table, settings)
     if left.services or masquerades:
         yield from _rule_differences(config, decided, left, kernel)
     else:

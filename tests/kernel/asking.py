@@ -1,11 +1,12 @@
-"""What an operator asks of a node, with the real commands."""
+"""Commands that ask, run on the node of a world as an operator types them there."""
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
-from tests.kernel.world import World
+from tests.kernel.world import CLUSTER_RANGES, World
 
 
 def asked(world: World, command: str, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
@@ -21,3 +22,13 @@ def status(world: World) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def deciding(manifests: Path) -> tuple[str, ...]:
+    return f"--manifests={manifests}", "--cluster-cidr", CLUSTER_RANGES, "--hostname-override=n1"
+
+
+def verified(world: World, manifests: Path) -> tuple[int, list[str]]:
+    done = asked(world, "verify", *deciding(manifests))
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout.splitlines()

@@ -16,8 +16,8 @@ from kbpf.datapath.ebpf.pins import Pins
 from kbpf.demo.proxy import Proxy
 from kbpf.model.objects import DATAPATH_ANNOTATION
 from tests.builders import endpoint_slice, port, service, slice_port
-from tests.kernel.asking import asked, status
-from tests.kernel.world import CLUSTER_RANGES, World, backends, eventually
+from tests.kernel.asking import asked, deciding, status, verified
+from tests.kernel.world import World, backends, eventually
 from tests.manifests import write_manifests
 
 pytestmark = pytest.mark.root
@@ -35,16 +35,6 @@ def manifests(tmp_path: Path) -> Path:
         service("web", port(80, "http", node_port=30080), type="NodePort"),
         endpoint_slice("web", *PODS, ports=[slice_port(8080, "http")]),
     )
-
-
-def deciding(manifests: Path) -> tuple[str, ...]:
-    return f"--manifests={manifests}", "--cluster-cidr", CLUSTER_RANGES, "--hostname-override=n1"
-
-
-def verified(world: World, manifests: Path) -> tuple[int, list[str]]:
-    done = asked(world, "verify", *deciding(manifests))
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout.splitlines()
 
 
 @contextmanager

@@ -75,11 +75,11 @@ class Deferring(Ordered):
 
 
 class Rig:
-    def __init__(self) -> None:
+    def __init__(self, *, holds_all: bool = False) -> None:
         self.ebpf, self.iptables = Deferring("ebpf"), Ordered("iptables")
         self.diary = self.ebpf.diary = self.iptables.diary = []
         self.has_flows = False
-        self.datapath = ResidualDatapath(self.ebpf, self.iptables, lambda: self.has_flows)
+        self.datapath = ResidualDatapath(self.ebpf, self.iptables, lambda: self.has_flows, holds_all=holds_all)
 
     def sync(self, table: ServiceTable, *, full: bool = False) -> list[str]:
         """Who was written, in order."""
@@ -123,6 +123,14 @@ def test_the_rules_hold_only_the_deferred_frontends(rig: Rig):
 def test_rules_go_only_after_ebpf_took_over(rig: Rig):
     rig.sync(SHARED, full=True)
     assert rig.sync(PLAIN) == ["ebpf: shop/web", "iptables: gone"]
+
+
+def test_as_a_safety_net_rules_hold_every_frontend_and_stand_first():
+    rig = Rig(holds_all=True)
+    assert rig.sync(PLAIN, full=True) == ["iptables: shop/web", "ebpf: shop/web"]
+    assert rig.iptables.held == rig.ebpf.held
+    assert rig.sync(PLAIN) == ["ebpf: shop/web"]
+    assert rig.sync(EMPTY) == ["ebpf: empty", "iptables: gone"]
 
 
 def test_a_change_that_leaves_the_residue_alone_writes_no_rules(rig: Rig):
