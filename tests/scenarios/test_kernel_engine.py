@@ -132,6 +132,17 @@ def test_a_drop_may_leave_the_node_untranslated_where_sockets_are_translated() -
             judged(dropped, DROP, answer, translates_sockets=translates_sockets)
 
 
+@pytest.mark.parametrize(("expect", "verdict"), [("drop", DROP), ("reject", REJECT)])
+def test_a_datagram_of_the_node_that_rules_stop_may_fail_with_eperm_and_no_other_call(
+    expect: str, verdict: Verdict
+) -> None:
+    stopped, tcp = step(expect, "10.96.0.10:80/udp", "host"), step(expect, client="host")
+    judged(stopped, verdict, Answer(error="EPERM"))
+    for what, translates_sockets in ((stopped, True), (tcp, False)):
+        with pytest.raises(Mismatch, match="got EPERM"):
+            judged(what, verdict, Answer(error="EPERM"), translates_sockets=translates_sockets)
+
+
 def test_a_remembered_choice_must_hold_in_later_steps_and_end_when_redrawn() -> None:
     world = CannedWorld(good())
     playing = KernelEngine(cast(World, world), cast(Any, CannedProxy()))

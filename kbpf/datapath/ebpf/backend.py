@@ -7,7 +7,7 @@
 what it wrote. After a failure nothing is known, and the next sync is a full one.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ from kbpf.datapath.ebpf.adopt import adopt
 from kbpf.datapath.ebpf.capacity import Sizes, demand
 from kbpf.datapath.ebpf.collector import Flows, FlowTimeouts
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
+from kbpf.datapath.ebpf.encode import Encoded
 from kbpf.datapath.ebpf.installed import Change, Installed
 from kbpf.datapath.ebpf.layout import AFFINITY, LOCAL_ADDR, WANTED
 from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
@@ -278,12 +279,16 @@ def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty
     return Difference(known, wanted, memory.installed, change.services)
 
 
+def _with_affinity(ports: Iterable[Encoded]) -> set[int]:
+    return {each.service_id for each in ports if each.affinity_timeout_s}
+
+
 def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, AffinityValue]:
-    """Rows that clients of removed services left.
+    """Rows that clients left of services that were removed, or have no affinity any more.
 
     Those of a removed backend stay: membership makes them void, and a program may be writing a new choice into one.
     """
-    gone = change.gone_services & {each.service_id for each in change.before if each.affinity_timeout_s}
+    gone = _with_affinity(change.before) - _with_affinity(change.after)
     rows = store.open_map(maps, AFFINITY).entries() if gone else {}
     return {key: row for key, row in rows.items() if key.service_id in gone}
 

@@ -16,7 +16,7 @@ from kbpf.model.flow import Action, Flow, Verdict
 from kbpf.model.names import ServiceName, SliceName
 from kbpf.model.objects import EndpointSlice, Node, Service
 from kbpf.model.table import ServiceTable
-from kbpf.policy.reference import expected_verdict
+from kbpf.policy.reference import expected_verdict, find_frontend
 from kbpf.proxier import Proxier
 from kbpf.tracking.trackers import Trackers
 from tests.scenarios.harness.cluster import NODE, NODE_NAME
@@ -142,6 +142,10 @@ class ReferenceEngine(PureEngine):
 
     def verdict(self, flow: Flow) -> Verdict:
         return expected_verdict(self._tables.table, flow, NODE)
+
+    def has_affinity(self, flow: Flow) -> bool:
+        hit = find_frontend(self._tables.table, flow, NODE)
+        return hit is not None and hit[0].affinity_timeout_s > 0
 
 
 def _part(expected: Expectation, verdict: Verdict, of_range: bool) -> Expectation:

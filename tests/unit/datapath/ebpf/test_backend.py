@@ -204,6 +204,14 @@ def test_affinity_rows_go_with_their_service(node: EbpfNode):
     assert not node.rows.affinity
 
 
+def test_affinity_rows_go_when_the_service_has_no_affinity_any_more(node: EbpfNode):
+    slices = endpoint_slice("web", *PODS)
+    node.sync(table_of(service("web", session_affinity="ClientIP"), slices))
+    node.maps.affinity.update(affinity(1) | affinity(9))
+    node.sync(table_of(service("web"), slices))
+    assert set(node.rows.affinity) == set(affinity(9))
+
+
 def test_affinity_rows_of_a_service_that_stays_are_the_programs_own(node: EbpfNode):
     sticky = service("web", session_affinity="ClientIP")
     node.sync(table_of(sticky, endpoint_slice("web", *PODS)))
