@@ -27,7 +27,7 @@ check: setup ## lint, format, types, layers, the layout of maps in C against Pyt
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	find bpf -name '*.[ch]' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
+	find bpf tests/programs -name '*.[ch]' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
 	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
 test: setup ## every test without other projects' programs: unit, properties, contract, scenarios, kernel (root, minutes)

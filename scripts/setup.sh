@@ -16,6 +16,7 @@ packages=(
 	kmod          # the kernel's modules for iptables matches
 	mount         # bpffs, when the distribution has not mounted it
 	util-linux    # nsenter
+	gcc libc6-dev # the packet programs in user space, under sanitizers
 	ca-certificates
 )
 
