@@ -63,8 +63,10 @@ class UdpSockets:
         for namespace in namespaces.others():
             try:
                 namespaces.enter(namespace)
-            except FileNotFoundError:
-                continue  # its last process has just ended
+            except OSError as error:
+                # Its last process has just ended, or it is a name that stands for no namespace any more.
+                log.debug(f"{namespace} is passed over: {error.strerror}")
+                continue
             ended += self._end_here(wanted)
             if not wanted:
                 return ended

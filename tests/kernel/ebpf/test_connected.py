@@ -125,6 +125,15 @@ def test_only_the_namespaces_of_its_sockets_are_entered_and_the_caller_stays_in_
     assert namespaces.OWN.stat().st_ino == home
 
 
+def test_a_name_that_stands_for_no_namespace_hinders_nobody(
+    pod: Pod, sockets: UdpSockets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "left-behind").touch()
+    monkeypatch.setattr(namespaces, "FOLDERS", (tmp_path,))
+    connected(pod, VIP4)
+    assert sockets.end(sockets.read()) == 1
+
+
 @pytest.mark.parametrize("lack", ["sys_admin", "net_admin"])
 def test_without_a_right_that_it_takes_the_reason_is_told(lack: str) -> None:
     code = "from kbpf.host.udp_sockets import why_sockets_cannot_be_ended as why; print(why())"
