@@ -14,7 +14,7 @@ from kbpf.configuration.loading import Loaded
 from kbpf.errors import KbpfError
 from kbpf.host.accounting import read_counters
 from kbpf.host.addresses import local_addresses
-from kbpf.host.conntrack import conntrack_fill
+from kbpf.host.conntrack import conntrack_state
 from kbpf.model.names import ServiceName
 from kbpf.model.objects import Node
 from kbpf.model.problem import Problem
@@ -95,7 +95,7 @@ class Observation:
 
     def _pages(self, loaded: Loaded) -> MetricsPages:
         readers = KernelReaders(
-            lambda: self._results("stats"), lambda: self._results("packet_stats"), conntrack_fill, read_counters
+            lambda: self._results("stats"), lambda: self._results("packet_stats"), conntrack_state, read_counters
         )
         self._metrics.registry.register(KernelCollector(readers))
         if self._config.connection_series:

@@ -30,6 +30,7 @@ ONLY_UDP = nested(
 ) + nested(CTA_FILTER, attribute(CTA_FILTER_ORIG_FLAGS, struct.pack("=I", BY_PROTOCOL_NUMBER)))
 """The kernel leaves out what is not UDP (since 5.8; older ones ignore this and send everything)."""
 
+STATISTICS = Path("/proc/net/stat/nf_conntrack")
 ENTRY_COUNT = Path("/proc/sys/net/netfilter/nf_conntrack_count")
 """Of the reader's network namespace; absent while connection tracking is not loaded."""
 ENTRY_ROOM = Path("/proc/sys/net/netfilter/nf_conntrack_max")
@@ -197,9 +198,24 @@ def _delete_request(entry: UdpEntry) -> bytes:
     return NETFILTER_HEADER.pack(family, 0, 0) + names
 
 
-def conntrack_fill() -> tuple[int, int] | None:
-    """Tracked connections of this network namespace, and how many there may be; None while nothing is tracked."""
+def conntrack_state() -> tuple[int, int, int] | None:
+    """Tracked connections of this network namespace, how many there may be, and how many could not be recorded.
+
+    None while nothing is tracked. One cannot be recorded when its twin came at the same moment, as two questions of a
+    resolver do; that costs a packet.
+    """
     try:
-        return int(ENTRY_COUNT.read_text()), int(ENTRY_ROOM.read_text())
+        failures = failed_inserts(STATISTICS.read_text())
+        return int(ENTRY_COUNT.read_text()), int(ENTRY_ROOM.read_text()), failures
     except OSError:
         return None
+
+
+def failed_inserts(statistics: str) -> int:
+    """From a table with a line for each processor, in hexadecimal."""
+    head, *lines = statistics.splitlines() or [""]
+    columns = head.split()
+    if "insert_failed" not in columns:
+        return 0
+    place = columns.index("insert_failed")
+    return sum(int(line.split()[place], 16) for line in lines)

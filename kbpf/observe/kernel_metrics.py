@@ -19,12 +19,12 @@ RULE_COUNTERS = {
 @dataclass(frozen=True, slots=True)
 class KernelReaders:
     """`hook_results`: calls of the eBPF hooks, by how they ended. `packet_results`: the same of packets from elsewhere.
-    `conntrack`: entries, and room for them.
+    `conntrack`: entries, room for them, and entries that could not be made.
     `rule_counters`: packets, by the name of the counter that rules refer to."""
 
     hook_results: Callable[[], Mapping[str, int]]
     packet_results: Callable[[], Mapping[str, int]]
-    conntrack: Callable[[], tuple[int, int] | None]
+    conntrack: Callable[[], tuple[int, int, int] | None]
     rule_counters: Callable[[], Mapping[str, int]]
 
 
@@ -41,9 +41,12 @@ class KernelCollector(Collector):
         yield _by_reason(
             "kbpf_packet_results", "Packets from elsewhere by what became of them", self._readers.packet_results()
         )
-        if fill := self._readers.conntrack():
-            yield GaugeMetricFamily("kbpf_conntrack_entries", "Tracked connections", fill[0])
-            yield GaugeMetricFamily("kbpf_conntrack_max_entries", "Connections that can be tracked", fill[1])
+        if state := self._readers.conntrack():
+            entries, room, failures = state
+            yield GaugeMetricFamily("kbpf_conntrack_entries", "Tracked connections", entries)
+            yield GaugeMetricFamily("kbpf_conntrack_max_entries", "Connections that can be tracked", room)
+            lost = "New connections whose packet was lost, because another one just like it was being recorded"
+            yield CounterMetricFamily("kbpf_conntrack_insert_failed", lost, failures)
         packets = self._readers.rule_counters()
         for counter, (name, text) in RULE_COUNTERS.items():
             yield CounterMetricFamily(f"kubeproxy_iptables_{name}_packets", text, packets.get(counter, 0))

@@ -11,7 +11,7 @@ import pytest
 
 from kbpf.errors import HostError
 from kbpf.host import conntrack
-from kbpf.host.conntrack import CTA_ID, CTA_ZONE, NETFILTER_HEADER, KernelConntrack, UdpEntry
+from kbpf.host.conntrack import CTA_ID, CTA_ZONE, NETFILTER_HEADER, KernelConntrack, UdpEntry, failed_inserts
 from kbpf.host.netlink import HEADER, Payload, attribute
 from kbpf.model.address import Family
 from tests.conntrack_entries import TrackedFlow, request
@@ -146,3 +146,14 @@ def test_a_deletion_names_zone_and_id_so_that_no_other_entry_is_meant(monkeypatc
     status, reply = attribute(3, bytes(4)), attributes_of(FIRST)[52:104]
     KernelConntrack().delete([entry(attributes=original + reply + zone + status + identity)])
     assert netlink.sent == [NETFILTER_HEADER.pack(socket.AF_INET, 0, 0) + original + zone + identity]
+
+
+def test_entries_that_could_not_be_made_are_counted_over_all_processors():
+    head = "entries  clashres found new invalid ignore delete chainlength insert insert_failed drop"
+    lines = [f"{7:08x}  " + " ".join([f"{0:08x}"] * 8) + f" {failures:08x} {1:08x}" for failures in (3, 0, 0x10)]
+    assert failed_inserts("\n".join([head, *lines, ""])) == 19
+
+
+@pytest.mark.parametrize("statistics", ["", "entries found\n00000001 00000002\n"])
+def test_a_kernel_that_counts_otherwise_counts_none(statistics: str):
+    assert failed_inserts(statistics) == 0

@@ -38,7 +38,7 @@ KUBE_PROXY = [
 READERS = KernelReaders(
     lambda: {"chosen": 5},
     lambda: {"reversed": 7},
-    lambda: (10, 262144),
+    lambda: (10, 262144, 4),
     lambda: {"ct_state_invalid_dropped_pkts": 3, "of-others": 9},
 )
 
@@ -280,6 +280,7 @@ def test_what_the_kernel_counts_is_read_when_somebody_asks(rig: Rig):
     assert rig.value("kubeproxy_iptables_ct_state_invalid_dropped_packets_total") == 3
     assert rig.value("kubeproxy_iptables_localhost_nodeports_accepted_packets_total") == 0
     assert rig.value("kbpf_conntrack_entries") == 10
+    assert rig.value("kbpf_conntrack_insert_failed_total") == 4
 
 
 def test_a_kernel_without_any_of_it_is_no_error():
