@@ -71,8 +71,8 @@ bench: ## what a Service costs a connection, in ratios to the pod itself (root, 
 	@scripts/setup.sh gcc libc6-dev
 	$(BIN)/python -m tests.bench.datapath
 
-bench-iptables: cluster-tools ## kbpf's iptables datapath against the real kube-proxy: time, CPU, memory (root, minutes)
-	$(BIN)/python -m tests.bench.iptables
+bench-iptables: cluster-tools ## kbpf's iptables rules against the real kube-proxy; SIZES="1000 5000" (root, minutes)
+	$(BIN)/python -m tests.bench.iptables $(if $(SIZES),--services $(SIZES))
 
 bench-control: cluster-tools ## kbpf's eBPF datapath in a large cluster beside the real kube-proxy (root, minutes)
 	$(BIN)/python -m tests.bench.control
