@@ -6,7 +6,7 @@ WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
-.PHONY: bench bench-iptables bench-control bpf
+.PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
 .PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell
 
@@ -68,6 +68,10 @@ e2e-shell: e2e-tools ## that cluster, to play with, until Ctrl-C (root)
 	$(BIN)/python -m tests.e2e shell
 
 bench: ## what a Service costs a connection, in ratios to the pod itself (root, minutes)
+	@scripts/setup.sh gcc libc6-dev
+	$(BIN)/python -m tests.bench.datapath --without-kube-proxy
+
+bench-datapath: cluster-tools ## the same beside the real kube-proxy, node ports from outside too: pass or fail (root)
 	@scripts/setup.sh gcc libc6-dev
 	$(BIN)/python -m tests.bench.datapath
 

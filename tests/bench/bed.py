@@ -48,8 +48,6 @@ class Bed:
     """`with Bed("direct") as bed: bed.measure("connect", "10.42.1.10", 8080, 500)`"""
 
     tag: str
-    daemon_arguments: Sequence[str] = ()
-    """How kbpf is run on the node; without any it is not run at all."""
     _processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __enter__(self) -> "Bed":
@@ -59,6 +57,7 @@ class Bed:
         self.node = Node(network)
         self.node.create()
         self.client = self.node.add_pod("10.42.1.9").place
+        self.outside = network.place
         server = self.node.add_pod(SERVER).place
         self._start(server, [load_generator(), "serve", SERVER, str(PORT)]).stdout.readline()  # type: ignore[union-attr]
         return self
@@ -76,9 +75,15 @@ class Bed:
         command += [f"--hostname-override={self.node.name}", "--cluster-cidr=10.42.0.0/16"]
         self._run(self.node.host, command)
 
-    def measure(self, mode: str, address: str, port: int, operations: int) -> Sample:
+    def is_served(self, address: str, port: int) -> bool:
+        command = [load_generator(), "connect", address, str(port), "1"]
+        done = subprocess.run(command, preexec_fn=self.client.enter, capture_output=True, text=True, check=False)
+        return done.returncode == 0 and done.stdout.split()[:2] == ["1", "0"]
+
+    def measure(self, mode: str, address: str, port: int, operations: int, *, from_outside: bool = False) -> Sample:
         command = ["taskset", "-c", CPU, load_generator(), mode, address, str(port), str(operations)]
-        done, failures, *quantiles = map(int, self._run(self.client, command).split())
+        place = self.outside if from_outside else self.client
+        done, failures, *quantiles = map(int, self._run(place, command).split())
         if failures or done != operations:
             sys.exit(f"bench: {self.tag}: {mode} {address}: {failures} of {done} operations failed")
         return Sample(*quantiles)

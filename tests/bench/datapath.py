@@ -1,7 +1,8 @@
-"""`make bench`: what a Service costs a connection, against talking to the pod directly.
+"""`make bench-datapath`: what a Service costs a connection, through kbpf, the real kube-proxy, and directly.
 
-Every figure is a ratio inside one run: direct, X, direct, in random order of X, and the median over the rounds; the A/A
-control is the direct bed against itself. Absolute times on a shared machine mean little.
+Every figure is a ratio inside one run, A X A in random order of X, and the median over the rounds: from a pod against
+the direct connection, with a control that is the direct bed against itself; from outside to a node port, eBPF against
+kube-proxy. Absolute times on a shared machine mean little. The exit status is 1 when a goal is missed.
 """
 
 import argparse
@@ -9,95 +10,163 @@ import json
 import platform
 import random
 import statistics
+import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from tests.bench.bed import PORT, SERVER, Bed
+from tests.bench.targets import NODE_ADDRESS, NODE_PORT, TARGET_ADDRESS, TARGET_PORT, manifest
 
 MODES = ("connect", "request", "pingpong", "datagram")
+OUTSIDE_MODES = ("connect", "request")
 CONTROL = "direct again"
+EBPF, OPEN_EBPF, PEER = "kbpf eBPF", "kbpf eBPF with a node port", "kube-proxy iptables"
+KBPF = {EBPF: "ebpf", OPEN_EBPF: "ebpf", "kbpf iptables": "iptables"}
+"""Where clients outside may come, the kernel masquerades, and its connection tracking costs every flow of the node: the
+plain cluster is another one. With rules it makes no difference."""
+KUBE_PROXY = {PEER: "iptables", "kube-proxy nftables": "nftables"}
+DIRECT_GOAL = 1.02
+OUTSIDE_GOALS = {1: 1.0, 10_000: 0.2}
+"""By number of Services: eBPF against kube-proxy."""
 
 
-def manifests(services: int) -> dict[str, object]:
-    """`services` Services of two ports each (TCP and UDP) with the one server behind all of them."""
-    items: list[dict[str, object]] = []
-    for number in range(services):
-        name = f"s{number}"
-        ports = [{"name": p.lower(), "protocol": p, "port": 80} for p in ("TCP", "UDP")]
-        spec = {"type": "ClusterIP", "clusterIP": cluster_ip(number), "ports": ports}
-        items.append({"apiVersion": "v1", "kind": "Service", "metadata": _metadata(name), "spec": spec})
-        items.append(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": _metadata(name) | {"labels": {"kubernetes.io/service-name": name}},
-                "addressType": "IPv4",
-                "endpoints": [{"addresses": [SERVER], "nodeName": "n1"}],
-                "ports": [{"name": port["name"], "protocol": port["protocol"], "port": PORT} for port in ports],
-            }
-        )
-    return {"apiVersion": "v1", "kind": "List", "items": items}
+class Subject(NamedTuple):
+    proxy: str
+    services: int
+
+    def __str__(self) -> str:
+        return f"{self.proxy}, {self.services:,}"
 
 
-def cluster_ip(number: int) -> str:
-    return f"10.96.{number // 250}.{number % 250 + 1}"
+class Goal(NamedTuple):
+    what: str
+    measured: float
+    limit: float
+
+    @property
+    def is_met(self) -> bool:
+        return self.measured <= self.limit
 
 
-def _metadata(name: str) -> dict[str, object]:
-    return {"name": name, "namespace": "bench"}
+Ratios = dict[str, dict[str, list[float]]]
+"""By what is measured and mode, one for each round."""
 
 
-def variants(sizes: list[int]) -> dict[str, tuple[str, int]]:
-    """Name → (datapath, services). The measured Service is the last one: the worst place in a list of rules."""
-    found = {f"ebpf, {size} services": ("ebpf", size) for size in sizes}
-    found |= {f"iptables, {size} services": ("iptables", size) for size in sizes if size <= 1000}
-    return found
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    from_pod: Ratios
+    """To the direct connection."""
+    from_outside: Ratios
+    """Of eBPF to kube-proxy's rules, by number of Services."""
 
 
-def run(sizes: list[int], rounds: int, operations: int) -> dict[str, dict[str, list[float]]]:
-    """Ratios to direct by variant and mode, one a round."""
-    ratios: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+# -- beds ------------------------------------------------------------------------------------------------------------
+
+
+def furnished(
+    sizes: Sequence[int], proxies: Sequence[str], folder: Path, stack: ExitStack, timeout_s: float
+) -> Iterator[tuple[Subject, Bed]]:
+    """A bed for each proxy and size, with its programs or rules in force."""
+    kube_proxy = None
+    if any(proxy in KUBE_PROXY for proxy in proxies):
+        from tests.bench.kube_proxy import KubeProxy  # wants the programs that `make cluster-tools` builds
+
+        kube_proxy = KubeProxy(folder, stack, timeout_s)
+    for number, (size, proxy) in enumerate(product(sorted(sizes), proxies)):
+        bed = stack.enter_context(Bed(f"kbpfbench-{number}"))
+        if kube_proxy is not None and proxy in KUBE_PROXY:
+            kube_proxy.furnish(bed, KUBE_PROXY[proxy], size)
+        else:
+            file = folder / f"{size}.json"
+            file.write_text(json.dumps(manifest(size, has_node_port=proxy != EBPF)))
+            bed.run_kbpf(file, KBPF[proxy])
+        yield Subject(proxy, size), bed
+
+
+# -- rounds ----------------------------------------------------------------------------------------------------------
+
+
+def run(arguments: argparse.Namespace) -> Outcome:
+    outcome = Outcome(defaultdict(lambda: defaultdict(list)), defaultdict(lambda: defaultdict(list)))
+    proxies = [*KBPF, *(() if arguments.without_kube_proxy else KUBE_PROXY)]
     with ExitStack() as stack, Progress(transient=True) as progress:
-        chosen = variants(sizes)
-        task = progress.add_task("building beds", total=len(chosen) + 1)
         direct = stack.enter_context(Bed("kbpfbench-d"))
-        beds: dict[str, tuple[Bed, str, int]] = {CONTROL: (direct, SERVER, PORT)}
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for index, (name, (datapath, size)) in enumerate(chosen.items()):
-            file = folder / f"{index}.json"
-            file.write_text(json.dumps(manifests(size)))
-            bed = stack.enter_context(Bed(f"kbpfbench-{index}"))
-            bed.run_kbpf(file, datapath)
-            beds[name] = (bed, cluster_ip(size - 1), 80)
+        task = progress.add_task("building beds", total=len(proxies) * len(arguments.services))
+        beds: dict[Subject, Bed] = {}
+        for subject, bed in furnished(arguments.services, proxies, folder, stack, arguments.timeout):
+            beds[subject] = bed
             progress.advance(task)
-        progress.reset(task, description="measuring", total=rounds * len(beds) * len(MODES))
-        for _ in range(rounds):
-            for name in random.sample(list(beds), len(beds)):
-                for mode in MODES:
-                    ratios[name][mode].append(_ratio(direct, beds[name], mode, operations))
-                    progress.advance(task)
-    return ratios
+        progress.reset(task, description="measuring", total=arguments.rounds)
+        for _ in range(arguments.rounds):
+            _round_from_pods(direct, beds, arguments.operations, outcome.from_pod)
+            _round_from_outside(beds, arguments.operations, outcome.from_outside)
+            progress.advance(task)
+    return outcome
 
 
-def _ratio(direct: Bed, variant: tuple[Bed, str, int], mode: str, operations: int) -> float:
-    bed, address, port = variant
-    before = direct.measure(mode, SERVER, PORT, operations)
-    measured = bed.measure(mode, address, port, operations)
-    after = direct.measure(mode, SERVER, PORT, operations)
-    return 2 * measured.p50 / (before.p50 + after.p50)
+def _round_from_pods(direct: Bed, beds: dict[Subject, Bed], operations: int, ratios: Ratios) -> None:
+    targets = {CONTROL: (direct, SERVER, PORT)}
+    targets |= {str(subject): (bed, TARGET_ADDRESS, TARGET_PORT) for subject, bed in beds.items()}
+    for name in random.sample(list(targets), len(targets)):
+        bed, address, port = targets[name]
+        for mode in MODES:
+            before = direct.measure(mode, SERVER, PORT, operations)
+            measured = bed.measure(mode, address, port, operations)
+            after = direct.measure(mode, SERVER, PORT, operations)
+            ratios[name][mode].append(2 * measured.p50 / (before.p50 + after.p50))
 
 
-def show(ratios: dict[str, dict[str, list[float]]]) -> Table:
-    table = Table("through", *MODES, title=f"p50 against direct, {platform.machine()}, Linux {platform.release()}")
+def _round_from_outside(beds: dict[Subject, Bed], operations: int, ratios: Ratios) -> None:
+    for subject, bed in beds.items():
+        peer = beds.get(Subject(PEER, subject.services))
+        if subject.proxy != OPEN_EBPF or peer is None:
+            continue
+        for mode in OUTSIDE_MODES:
+            before, measured, after = (
+                each.measure(mode, NODE_ADDRESS, NODE_PORT, operations, from_outside=True) for each in (peer, bed, peer)
+            )
+            ratios[str(subject.services)][mode].append(2 * measured.p50 / (before.p50 + after.p50))
+
+
+# -- tables and goals ------------------------------------------------------------------------------------------------
+
+
+def tables(outcome: Outcome) -> Iterator[Table]:
+    machine = f"{platform.machine()}, Linux {platform.release()}"
+    yield _table(f"p50 from a pod against direct, {machine}", "through, Services", MODES, outcome.from_pod)
+    if outcome.from_outside:
+        title = "p50 of a node port from outside, eBPF against kube-proxy iptables"
+        yield _table(title, "Services", OUTSIDE_MODES, outcome.from_outside)
+
+
+def _table(title: str, first: str, modes: Sequence[str], ratios: Ratios) -> Table:
+    table = Table(first, *modes, title=title)
     for name, by_mode in sorted(ratios.items()):
-        table.add_row(name, *(f"{statistics.median(by_mode[mode]):.3f}" for mode in MODES))
+        table.add_row(name, *(f"{statistics.median(by_mode[mode]):.3f}" for mode in modes))
     return table
+
+
+def goals(outcome: Outcome) -> Iterator[Goal]:
+    for name, by_mode in outcome.from_pod.items():
+        if name.startswith(f"{EBPF}, "):
+            for mode in OUTSIDE_MODES:
+                measured = statistics.median(by_mode[mode])
+                yield Goal(f"{name} Services, {mode}, against direct", measured, DIRECT_GOAL)
+    for services, by_mode in outcome.from_outside.items():
+        for mode in OUTSIDE_MODES if int(services) in OUTSIDE_GOALS else ():
+            what = f"node port from outside, {int(services):,} Services, {mode}, against {PEER}"
+            yield Goal(what, statistics.median(by_mode[mode]), OUTSIDE_GOALS[int(services)])
 
 
 def main() -> None:
@@ -105,8 +174,19 @@ def main() -> None:
     parser.add_argument("--services", type=int, nargs="+", default=[1, 1000, 10000], help="how many are present")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--operations", type=int, default=1000, help="in each measurement")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds that kube-proxy may take to write")
+    parser.add_argument("--without-kube-proxy", action="store_true", help="needs no `make cluster-tools`")
     arguments = parser.parse_args()
-    Console().print(show(run(arguments.services, arguments.rounds, arguments.operations)))
+    console = Console()
+    outcome = run(arguments)
+    for table in tables(outcome):
+        console.print(table)
+    met = True
+    for goal in goals(outcome):
+        met &= goal.is_met
+        words = "[green]pass[/]" if goal.is_met else "[red]FAIL[/]"
+        console.print(f"{words} {goal.what}: {goal.measured:.3f}, goal at most {goal.limit}", highlight=False)
+    sys.exit(0 if met else 1)
 
 
 if __name__ == "__main__":
