@@ -6,6 +6,7 @@ is seen by a client that connects without a pause. kbpf is measured before and a
 """
 
 import argparse
+import os
 import shutil
 import tempfile
 import time
@@ -80,7 +81,7 @@ class Bench:
 
     def measure(self, proxy: str) -> Outcome:
         self._runs += 1
-        tag = f"kbpfbench{self._runs}"
+        tag = f"kbpfbench{os.getpid()}_{self._runs}"
         self.api.put([teller_slice(PORTS[0])])
         with ExitStack() as stack:
             cgroup = cgroup2_mount() / tag

@@ -207,19 +207,6 @@ def told_with(kubeconfig: Path) -> list[str]:
     return [str(entry["event"]) for entry in logs]
 
 
-def test_five_thousand_services_are_there_within_seconds(control_plane: ControlPlane) -> None:
-    names = [f"s{number}" for number in range(5000)]
-    control_plane.api.put(service(name, namespace="large") for name in names)
-    control_plane.api.put(endpoint_slice(name, "10.42.1.10", "10.42.1.11", namespace="large") for name in names)
-    started = time.monotonic()
-    seen = mirror_of(control_plane).start()
-    eventually(lambda: len(seen.synced) == len(Kind), timeout_s=30)
-    assert time.monotonic() - started < 20
-    assert len(seen.held["Service"]) > 5000
-    seen.expect_in_step()
-    seen.stop()
-
-
 class Churn:
     """Somebody who creates, changes and deletes Services and slices without a pause, and bears every refusal."""
 

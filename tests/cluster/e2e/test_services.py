@@ -1,5 +1,7 @@
 """Services and their endpoints as users make them: what a pod, a node and somebody outside reach, and what no more."""
 
+import socket
+
 import pytest
 
 from kbpf.demo.node import OUTSIDE
@@ -80,6 +82,9 @@ def test_node_ports_are_open_on_every_node_until_the_service_has_none(cluster: C
     cluster.edit(web, to_cluster_ip)
     for client in ("pod n2", "outside"):
         cluster.fails(client, cluster.node_ports("n1", port))
+    for node in cluster.topology.nodes.values():
+        with node.namespace.entered():
+            socket.create_server(("", port)).close()  # refused, if the proxy still held it
 
 
 @pytest.mark.e2e(15, 25)
