@@ -70,8 +70,8 @@ static __always_inline enum reason find(struct bpf_sock_addr *ctx, struct fronte
  * A rejection is an errno, on kernels that let a hook choose it; on the others
  * user space defers such frontends. A drop has no errno: an error at once would
  * fail an UDP send that succeeds under kube-proxy, and would make a client that
- * retries spin. The packet goes out untranslated, to an address that nobody
- * answers for, and the application waits as it does for a dropped one.
+ * retries spin. The packet goes out untranslated; the program on the uplink drops
+ * it (tc.c), and the application waits.
  *
  * kube-proxy refuses an external address without endpoints to packets that
  * arrive, not to the node's own that leave it.

@@ -322,6 +322,29 @@ static __always_inline enum reason forward_error(struct __sk_buff *skb, const st
 
 /* ---- egress */
 
+/*
+ * A call of this node or of a pod that the hooks let pass, because kube-proxy drops
+ * it: it must not reach somebody else who answers for the address.
+ */
+static __always_inline bool is_refused_silently(const struct packet *packet)
+{
+	struct frontend_key to = {
+		.address = packet->destination,
+		.port = packet->destination_port,
+		.protocol = packet->protocol,
+	};
+	struct frontend_value frontend;
+	struct service_value service;
+
+	if (packet->protocol == TCP && !opens(packet))
+		return false;
+	if (!read_frontend(&to, &frontend) || (frontend.flags & FRONTEND_DEFER_SOCKETS))
+		return false;
+	return frontend.internal_verdict == VERDICT_DROP &&
+	       read_service(frontend.service_id, &service) &&
+	       !count_of(&service, frontend.internal_view);
+}
+
 static __always_inline enum reason reverse(struct __sk_buff *skb, const struct packet *packet)
 {
 	struct flow_key key = key_of(packet, FLOW_FROM_BACKEND);
@@ -329,7 +352,7 @@ static __always_inline enum reason reverse(struct __sk_buff *skb, const struct p
 	struct flow_value *found = find_flow(&key, &flow);
 
 	if (!found)
-		return REASON_NOT_REVERSED;
+		return is_refused_silently(packet) ? REASON_DROPPED : REASON_NOT_REVERSED;
 	touch(found, &key, packet, &flow);
 	if (set_address(skb, packet, END_SOURCE, &packet->source, &flow.frontend_address) ||
 	    set_port(skb, packet, END_SOURCE, packet->source_port, flow.frontend_port) ||

@@ -18,6 +18,7 @@ from kbpf.datapath.ebpf.links import closing
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.ebpf.shapes import Reason
+from kbpf.demo.echo import EchoServer, Listener
 from kbpf.demo.exchange import Answer
 from kbpf.demo.proxy import Proxy
 from kbpf.model.objects import EndpointSlice, Service
@@ -162,6 +163,32 @@ def test_without_endpoints_a_client_is_refused_and_without_local_ones_it_waits(w
         assert answer.error == "ECONNREFUSED"
     [answer] = world.send("outside", f"{EXTERNAL_IP}:80", timeout_s=0.5)
     assert answer.error == "timeout"
+
+
+@pytest.mark.parametrize("origin", ["host", "pod 10.42.1.100"])
+def test_what_kube_proxy_drops_reaches_nobody_who_answers_for_the_address(
+    world: World, start: Start, origin: str
+) -> None:
+    """A local policy without a local endpoint: the caller waits, whatever stands behind the uplink."""
+    dropped, unknown = "10.96.0.77", "10.96.0.78"
+    ports = (port(80), port(53, "dns", "UDP"))
+    start(
+        service("away", *ports, cluster_ips=[dropped], internal_traffic_policy="Local"),
+        endpoint_slice("away", endpoint(AWAY, "n2"), ports=[slice_port(8080), slice_port(5353, "dns", "UDP")]),
+    )
+    world.network.add_addresses(dropped, unknown)
+    place = world.network.place
+    listeners = [Listener(place, vip, 80) for vip in (dropped, unknown)]
+    listeners += [Listener(place, vip, 53, "udp") for vip in (dropped, unknown)]
+    impostor = EchoServer(listeners)
+    try:
+        for suffix in (":80", ":53/udp"):
+            [answer] = world.send(origin, f"{unknown}{suffix}", timeout_s=5)
+            assert answer.error is None
+            [answer] = world.send(origin, f"{dropped}{suffix}", timeout_s=1)
+            assert answer.error == "timeout"
+    finally:
+        impostor.close()
 
 
 def test_a_plain_cluster_has_no_nat_rule_and_a_client_of_a_cluster_ip_outside_brings_one(

@@ -114,6 +114,8 @@ static void put_frontend(struct model *model, __u8 kind, struct address address,
 		.service_id = model->id,
 		.flags = by_chance(10) ? FRONTEND_DEFER_PACKETS
 				       : (by_chance(20) ? FRONTEND_SOURCE_RANGES : 0),
+		.internal_view = below(2),
+		.internal_verdict = below(2),
 		.external_view = below(2),
 		.external_verdict = below(2),
 	};

@@ -124,14 +124,6 @@ def test_a_pod_keeps_its_address_behind_an_external_frontend_where_sockets_are_t
         judged(outward, masqueraded, good(peer="203.0.113.9:80"))
 
 
-def test_a_drop_may_leave_the_node_untranslated_where_sockets_are_translated() -> None:
-    dropped = step("drop")
-    judged(dropped, DROP, good("10.96.0.10:80"), translates_sockets=True)
-    for answer, translates_sockets in ((good(), True), (good("10.96.0.10:80"), False)):
-        with pytest.raises(Mismatch, match="expected silence"):
-            judged(dropped, DROP, answer, translates_sockets=translates_sockets)
-
-
 @pytest.mark.parametrize(("expect", "verdict"), [("drop", DROP), ("reject", REJECT)])
 def test_a_datagram_of_the_node_that_rules_stop_may_fail_with_eperm_and_no_other_call(
     expect: str, verdict: Verdict

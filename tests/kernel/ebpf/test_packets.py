@@ -290,6 +290,22 @@ def test_without_a_local_endpoint_a_packet_is_dropped(device: Device) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_call_of_the_node_that_kube_proxy_drops_does_not_leave_it(device: Device, protocol: str) -> None:
+    """The hooks let it pass, since no error may be told to the caller."""
+    local = Frontend(device.net.cluster_ip, view=View.LOCAL, verdict=Verdict.DROP)
+    device.serve(local, protocol=protocol)
+    call = MAKE[protocol](Ends(device.net.node, 40000, device.net.cluster_ip, 80))
+    assert device.leave(call).verdict == DROP
+    device.serve(local._replace(flags=FrontendFlag.DEFER_SOCKETS), protocol=protocol)
+    assert is_untouched(call, device.leave(call))
+    device.serve(local._replace(verdict=Verdict.REJECT), protocol=protocol)
+    assert is_untouched(call, device.leave(call))
+    pod = (Backend(100, device.net.pods[0]),)
+    put_service(device.maps, 20, [local], pod, local=pod, protocols=[PROTOCOLS[protocol]], generation=2)
+    assert is_untouched(call, device.leave(call))
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_without_endpoints_the_node_itself_refuses(device: Device, protocol: str) -> None:
     """At port 0 nobody listens; the reset or error that the kernel sends comes from the frontend."""
     device.serve(external(device.net), protocol=protocol, pods=0)

@@ -9,12 +9,11 @@ from typing import Protocol
 
 from kbpf.demo.exchange import Answer, spell
 from kbpf.model.address import parse_address
-from kbpf.model.detector import in_cidr
 from kbpf.model.flow import Action, Flow, Origin, Verdict
 from kbpf.model.names import Protocol as ServiceProtocol
 from kbpf.model.objects import DATAPATH_ANNOTATION
 from tests.scenarios.harness.agent import Target
-from tests.scenarios.harness.cluster import NODE, SERVICE_CIDR
+from tests.scenarios.harness.cluster import NODE
 from tests.scenarios.harness.engine import Mismatch
 from tests.scenarios.harness.flows import Expectation
 from tests.scenarios.harness.format import FlowBase, FlowStep, Open, Ping
@@ -34,12 +33,8 @@ class Proxy(Protocol):
     name: str
     """Of the engine that it makes: iptables-kernel, ebpf-kernel, kube-proxy."""
     translates_sockets: bool
-    """Calls of local clients are translated at connect time, with the deviations that this brings:
-
-    A pod is seen with its own address by itself and behind external frontends, as nothing has to be masqueraded. And
-    what kube-proxy drops leaves the node untranslated, to an address that nobody answers for; in this world
-    `elsewhere` answers.
-    """
+    """Calls of local clients are translated at connect time: a pod is seen with its own address by itself and behind
+    external frontends, as nothing has to be masqueraded."""
 
     def apply(self, objects: dict[ObjectKey, Tree]) -> None:
         """Make exactly these the objects of the cluster; return when they are in force."""
@@ -108,8 +103,7 @@ class KernelEngine:
             return
         match wanted.action:
             case Action.DROP:
-                leaves = self._is_translated_at_connect(flow) and answer.backend == spell(flow.destination, flow.port)
-                if answer.error != "timeout" and not leaves:
+                if answer.error != "timeout":
                     raise Mismatch(f"{what}: expected silence, got {_words(answer)}")
             case Action.REJECT:
                 allowed = {"ECONNREFUSED", "timeout"} if mode == "sendto" else {"ECONNREFUSED"}
@@ -149,10 +143,6 @@ class KernelEngine:
         meets_rules = not self._proxy.translates_sockets or any(map(_wants_rules, self._objects.values()))
         is_stopped = wanted.action in (Action.DROP, Action.REJECT)
         return is_stopped and meets_rules and flow.origin is Origin.HOST and flow.protocol is ServiceProtocol.UDP
-
-    def _is_translated_at_connect(self, flow: Flow) -> bool:
-        is_cluster_ip = any(in_cidr(flow.destination, cidr) for cidr in SERVICE_CIDR.values())
-        return self._proxy.translates_sockets and is_cluster_ip and flow.origin is not Origin.OUTSIDE
 
     def _judge_choice(self, step: FlowStep, places: dict[Flow, list[Place]]) -> None:
         what = step.flow + f" ({step.mode})"
