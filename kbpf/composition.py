@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbpf.clock import Clock
-from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend, Underlay
+from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.datapath.iptables.backend import IptablesDatapath
 from kbpf.datapath.iptables.commands import Flavour
@@ -56,7 +56,7 @@ FLAVOURS = {IptablesBackend.AUTO: None, IptablesBackend.NFT: Flavour.NFT, Iptabl
 def intervals(config: Config, datapath_name: str) -> RunnerIntervals:
     """The rhythm of a datapath: rules want rest between two writes, maps do not."""
     longest_s = max(LONGEST_REST_S, config.sync_period_s)
-    if datapath_name == "ebpf" and config.underlay is Underlay.RESIDUAL:
+    if datapath_name == "ebpf" and not config.rules_hold_all:
         return RunnerIntervals(EBPF_REST_S, config.sync_period_s, longest_s, EBPF_BURST)
     return RunnerIntervals(config.min_sync_period_s, config.sync_period_s, longest_s)
 
@@ -99,7 +99,7 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
     if name == "iptables":
         return alone
     residual = ResidualDatapath(
-        ebpf, NodeIptables(config, own, clock), has_translated_flows, holds_all=config.underlay is Underlay.FULL
+        ebpf, NodeIptables(config, own, clock), has_translated_flows, holds_all=config.rules_hold_all
     )
     return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
 

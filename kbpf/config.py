@@ -125,6 +125,11 @@ class Config:
     master: str = ""
     """The URL of the API server, in place of the one in the kubeconfig."""
 
+    @property
+    def rules_hold_all(self) -> bool:
+        """Beneath eBPF iptables serves every Service: as a safety net, or for the pods that eBPF leaves alone."""
+        return self.underlay is Underlay.FULL or self.socket_lb_scope is SocketLbScope.HOST
+
 
 def node_name(override: str) -> str:
     """The name under which the Node and the endpoints know this machine: trimmed, lower case."""

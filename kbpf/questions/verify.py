@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from kbpf.composition import standing_iptables_settings
-from kbpf.config import Config, DatapathWish, SocketLbScope, Underlay
+from kbpf.config import Config, DatapathWish
 from kbpf.datapath.ebpf import probe
 from kbpf.datapath.ebpf import verify as rows_verify
 from kbpf.datapath.ebpf.defer import DeferSettings, deferral, residue
@@ -73,7 +73,6 @@ def _ebpf_differences(config: Config, decided: Decided, kernel: Kernel, found: F
         masquerade_all=config.masquerade_all,
         can_reject=probe.has_set_retval(),
         can_end_sockets=not why_sockets_cannot_be_ended(),
-        node_sockets_only=config.socket_lb_scope is SocketLbScope.HOST,
         serves_packets=bool(devices),
         spilled=rows_verify.spilled(found.rows, decided.table),
     )
@@ -82,7 +81,7 @@ def _ebpf_differences(config: Config, decided: Decided, kernel: Kernel, found: F
     state = NodeState(NodeAddresses(config, decided.node)(), masquerades=masquerades)
     yield from _attachment_differences(kernel, devices)
     yield from rows_verify.differences(found.rows, decided.table, settings, node_rows(node, state))
-    left = decided.table if config.underlay is Underlay.FULL else left_to_rules(decided.table, settings)
+    left = decided.table if config.rules_hold_all else left_to_rules(decided.table, settings)
     if left.services or masquerades:
         yield from _rule_differences(config, decided, left, kernel)
     else:

@@ -35,8 +35,6 @@ class DeferSettings:
     """The kernel lets a hook choose the error of a call (bpf_set_retval, Linux 5.18)."""
     can_end_sockets: bool = True
     """A connected UDP socket can be ended when its backend has left."""
-    node_sockets_only: bool = False
-    """Rules serve the sockets of pods, for all frontends."""
     serves_packets: bool = False
     """The packet path is in force on some device."""
     spilled: frozenset[PortKey] = frozenset()
@@ -112,5 +110,5 @@ def residue(port: ResolvedPort, frontends: Iterable[Frontend], settings: DeferSe
     `frontends` are those that the port owns in the table. In a table of residues nobody could tell any more that a
     frontend belongs to a service port whose other frontends are all served by the programs.
     """
-    left = tuple(frontends if settings.node_sockets_only else deferrals(port, frontends, settings))
+    left = tuple(deferrals(port, frontends, settings))
     return msgspec.structs.replace(port, frontends=left) if left else None

@@ -58,12 +58,7 @@ def create(
     programs = PinnedPrograms(bpffs_root, cgroup_root, packet_path, hooks=hooks, sizes=sizes)
     return EbpfDatapath(
         programs,
-        DeferSettings(
-            masquerade_all,
-            can_reject=has_set_retval,
-            can_end_sockets=can_end_sockets,
-            node_sockets_only=node_sockets_only,
-        ),
+        DeferSettings(masquerade_all, can_reject=has_set_retval, can_end_sockets=can_end_sockets),
         local_addresses,
         replace(node or NodeSettings(), netns_cookie=netns_cookie()),
         clock or SystemClock(),
