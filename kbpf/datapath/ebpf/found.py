@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kbpf.datapath.ebpf import libbpf, links
 from kbpf.datapath.ebpf.filesystem import find_cgroup2
 from kbpf.datapath.ebpf.filters import Filters
-from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.hooks import HOOKS, NODE_PORT_HOOKS
 from kbpf.datapath.ebpf.layout import AFFINITY, CHOICES
 from kbpf.datapath.ebpf.maps import BpfMap
 from kbpf.datapath.ebpf.pins import Pins
@@ -85,7 +85,8 @@ def attachments(bpffs_root: Path, cgroup_root: Path | None, filters: Filters) ->
     if cgroup is None or not pins.links.exists():
         return ()
     in_force = links.attached(pins, cgroup)
-    hooks = tuple(Attachment(hook.name, str(cgroup), in_force.get(hook.name)) for hook in HOOKS)
+    wanted = (*(hook.name for hook in HOOKS), *(hook.name for hook in NODE_PORT_HOOKS if hook.name in in_force))
+    hooks = tuple(Attachment(name, str(cgroup), in_force.get(name)) for name in wanted)
     return (*hooks, *_packet_programs(pins), *_filters(filters, str(bpffs_root)))
 
 

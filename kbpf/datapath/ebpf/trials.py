@@ -16,8 +16,8 @@ GET_SOCKET_COOKIE = 46
 SK_STORAGE_GET = 107
 GET_NETNS_COOKIE = 122
 SET_RETVAL = 187
-# skb_store_bytes, l3_csum_replace, l4_csum_replace, skb_load_bytes, csum_diff
-PACKET_HELPERS = (9, 10, 11, 26, 28)
+# skb_store_bytes, l3_csum_replace, l4_csum_replace, redirect, skb_load_bytes, csum_diff
+PACKET_HELPERS = (9, 10, 11, 23, 26, 28)
 
 _LOG_SIZE = 1 << 16
 
