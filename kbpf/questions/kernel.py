@@ -3,6 +3,7 @@
 The commands that ask build on it. Rows and rules are read one after the other, so a sync in between may show halfway.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -68,7 +69,15 @@ class Kernel:
         return merged(rows, rules, rules_alone=not self.has_programs)
 
 
+def require_root() -> None:
+    """Or everything would look as if nothing were there. Raises KbpfError."""
+    if os.geteuid() != 0:
+        raise KbpfError("reading the kernel's maps and rules needs root; try sudo")
+
+
 def read_kernel(config: Config) -> Kernel:
+    """Raises KbpfError without the right to read."""
+    require_root()
     notes = [f"{folder} belongs to another version of kbpf" for folder in programs.other_versions(config.bpffs_root)]
     found, attachments = None, tuple[Attachment, ...]()
     try:

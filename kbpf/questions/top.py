@@ -21,6 +21,7 @@ from kbpf.datapath.iptables.host import choose_tools
 from kbpf.errors import DatapathUnavailable
 from kbpf.model.address import Family, host_port
 from kbpf.model.table import Backend
+from kbpf.questions.kernel import require_root
 
 Counts = Mapping[Destination, int]
 """New connections since some moment in the past."""
@@ -34,6 +35,7 @@ class Rate(NamedTuple):
 
 def read_counts(config: Config) -> Counts:
     """By both datapaths; what cannot be read counts nothing. Raises KbpfError."""
+    require_root()
     counts = Counter[Destination]()
     found = programs.read(config.bpffs_root)
     if found is not None:

@@ -167,6 +167,22 @@ def test_a_service_that_asks_for_rules_gets_them_and_loses_no_call(world: World,
     assert (report.failed, report.failures) == (0, [])
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("status",), ("top",), ("verify",), ("explain", "10.42.1.9", "10.96.0.10:80")],
+    ids=lambda words: words[0],
+)
+def test_without_the_right_to_read_it_says_so(manifests: Path, command: tuple[str, ...]) -> None:
+    """Instead of showing a node on which there is nothing."""
+    source = [] if command[0] in ("status", "top") else [f"--manifests={manifests}"]
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "PYTHONDONTWRITEBYTECODE=1"]
+    done = subprocess.run([*nobody, sys.executable, "-m", "kbpf", *command, *source], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "kbpf: reading the kernel's maps and rules needs root; try sudo",
+    )
+
+
 # -- verify ------------------------------------------------------------------------------------------------------------
 
 
