@@ -23,12 +23,15 @@ BATCH = 150
 
 @contextmanager
 def constant_traffic(cluster: Cluster, *ways: tuple[str, str]) -> Iterator[list[Stream]]:
-    """New connections all the time, from an origin to a destination each."""
+    """New connections all the time, from an origin to a destination each.
+
+    Their patience is that of a client, not of the machine: on a busy one the echo server alone may rest for seconds.
+    """
     streams: list[Stream] = []
     try:
         for origin, to in ways:
             address, port, _ = destination(to)
-            streams.append(cluster.topology.client(origin).stream(Request(address, port, pause_s=0.003, timeout_s=3)))
+            streams.append(cluster.topology.client(origin).stream(Request(address, port, pause_s=0.003, timeout_s=10)))
         yield streams
     finally:
         for stream in streams:
