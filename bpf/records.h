@@ -4,10 +4,11 @@
  * for datagrams with an address. Records reverse addresses in replies, and keep
  * the datagrams of one socket with one backend, as conntrack would.
  *
- * A TCP connection's record stands in a table of slots, because storage in the
- * socket costs more than all the rest of a connect. Cookies count up, so slots
- * are taken in turn; a socket whose slot still belongs to a living one has its
- * record in its own storage like a UDP socket.
+ * A TCP connection's record stands in a table of slots, and so does the record of
+ * the first frontend that a UDP socket sends to, because storage in the socket
+ * costs more than all the rest of a call. Cookies count up, so slots are taken in
+ * turn; a socket whose slot still belongs to a living one, or which sends to more
+ * frontends, has its records in its own storage.
  *
  * Two threads may write one socket's ring at the same time. A record is without
  * a backend id while it is written, and whoever reuses its choice compares it
@@ -44,9 +45,13 @@ static __always_inline bool leads_to(const struct translation *record,
 	       same_address(&record->backend_address, &from->address);
 }
 
-static __always_inline struct translation *find_unconnected(struct sock_value *state,
-							    const struct frontend_key *to)
+static __always_inline struct translation *
+find_unconnected(struct translation *first, struct sock_value *state, const struct frontend_key *to)
 {
+	if (first && is_for(first, to))
+		return first;
+	if (!state)
+		return NULL;
 #pragma unroll
 	for (int i = 0; i < UNCONNECTED_RECORDS; i++)
 		if (is_for(&state->unconnected[i], to))
@@ -76,24 +81,32 @@ static __always_inline struct connection_value *connection_of(__u64 socket_cooki
 	return connections.lookup(&slot);
 }
 
-static __always_inline bool remember_connection(struct bpf_sock_addr *ctx,
-						const struct frontend_key *to, __u32 service_id,
-						const struct backend_value *backend)
+/* The record in the socket's slot, which is taken for it if it is free; NULL: it is another's. */
+static __always_inline struct translation *take_slot(struct bpf_sock_addr *ctx)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
 	struct connection_value *connection = connection_of(cookie);
-	bool is_ours;
+	bool is_free, is_ours;
 
 	if (!connection)
-		return false;
+		return NULL;
 	bpf_spin_lock(&connection->lock);
-	is_ours = !connection->socket_cookie || connection->socket_cookie == cookie;
+	is_free = !connection->socket_cookie;
+	is_ours = is_free || connection->socket_cookie == cookie;
 	if (is_ours)
 		connection->socket_cookie = cookie;
 	bpf_spin_unlock(&connection->lock);
-	if (is_ours)
-		write_record(&connection->record, to, service_id, backend);
-	return is_ours;
+	if (is_free)
+		connection->record.backend_id = 0;
+	return is_ours ? &connection->record : NULL;
+}
+
+static __always_inline struct translation *slot_of(struct bpf_sock_addr *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct connection_value *connection = connection_of(cookie);
+
+	return connection && connection->socket_cookie == cookie ? &connection->record : NULL;
 }
 
 static __always_inline void forget_connection(__u64 socket_cookie)
@@ -107,16 +120,11 @@ static __always_inline void forget_connection(__u64 socket_cookie)
 /* What a connected socket was translated from; NULL: it never was. */
 static __always_inline struct translation *connected_record(struct bpf_sock_addr *ctx)
 {
-	struct connection_value *connection;
+	struct translation *record = ctx->protocol == TCP ? slot_of(ctx) : NULL;
 	struct sock_value *state;
-	__u64 cookie;
 
-	if (ctx->protocol == TCP) {
-		cookie = bpf_get_socket_cookie(ctx);
-		connection = connection_of(cookie);
-		if (connection && connection->socket_cookie == cookie)
-			return &connection->record;
-	}
+	if (record)
+		return record;
 	state = sock.sk_storage_get(ctx->sk, 0, 0);
 	return state ? &state->connected : NULL;
 }
@@ -141,11 +149,14 @@ static __always_inline bool remember_connected(struct bpf_sock_addr *ctx,
 		.frontend_port = to->port,
 		.backend_port = backend->port,
 	};
+	struct translation *record = to->protocol == TCP ? take_slot(ctx) : NULL;
 	struct sock_value *state;
 	struct udp_conn_key key;
 
-	if (to->protocol == TCP && remember_connection(ctx, to, service_id, backend))
+	if (record) {
+		write_record(record, to, service_id, backend);
 		return true;
+	}
 	state = sock.sk_storage_get(ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!state)
 		return false;
@@ -162,13 +173,16 @@ static __always_inline bool remember_unconnected(struct bpf_sock_addr *ctx,
 						 const struct frontend_key *to, __u32 service_id,
 						 const struct backend_value *backend)
 {
-	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	struct translation *record;
+	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
+	struct translation *first = take_slot(ctx);
+	struct translation *record = find_unconnected(first, state, to);
 
-	if (!state)
-		return false;
-	record = find_unconnected(state, to);
+	if (!record && first && !first->backend_id)
+		record = first;
 	if (!record) {
+		state = sock.sk_storage_get(ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+		if (!state)
+			return false;
 		record = &state->unconnected[state->next % UNCONNECTED_RECORDS];
 		state->next++;
 	}
@@ -210,11 +224,9 @@ static __always_inline bool recall(struct bpf_sock_addr *ctx, const struct front
 	struct translation *record;
 	__u32 now = now_ms();
 
-	if (!state)
-		return false;
-	if (ctx->sk->state == CONNECTED && is_for(&state->connected, to))
+	if (state && ctx->sk->state == CONNECTED && is_for(&state->connected, to))
 		return is_usable(&state->connected, frontend, backend);
-	record = find_unconnected(state, to);
+	record = find_unconnected(slot_of(ctx), state, to);
 	if (!record || now - record->last_used_ms > IDLE_MS)
 		return false;
 	if (!is_usable(record, frontend, backend))
@@ -245,7 +257,10 @@ static __always_inline void forget_unconnected(struct bpf_sock_addr *ctx,
 					       const struct frontend_key *to)
 {
 	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
+	struct translation *first = slot_of(ctx);
 
+	if (first && leads_to(first, to))
+		first->backend_id = 0;
 	if (!state)
 		return;
 	if (ctx->sk->state != CONNECTED && leads_to(&state->connected, to))
@@ -282,18 +297,10 @@ static __always_inline bool reverse_connected(struct bpf_sock_addr *ctx, struct 
 	return true;
 }
 
-/* The same for the sender of a datagram; of two frontends with one backend the last used wins. */
-static __always_inline bool reverse_datagram(struct bpf_sock_addr *ctx, struct frontend_key *from)
+static __always_inline struct translation *newest_unconnected(struct sock_value *state,
+							      const struct frontend_key *from,
+							      struct translation *newest)
 {
-	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
-	struct translation *newest = NULL;
-
-	if (!state)
-		return false;
-	if (leads_to(&state->connected, from)) {
-		frontend_of(&state->connected, from);
-		return true;
-	}
 #pragma unroll
 	for (int i = 0; i < UNCONNECTED_RECORDS; i++) {
 		struct translation *record = &state->unconnected[i];
@@ -302,6 +309,23 @@ static __always_inline bool reverse_datagram(struct bpf_sock_addr *ctx, struct f
 		    (!newest || (__s32)(record->last_used_ms - newest->last_used_ms) >= 0))
 			newest = record;
 	}
+	return newest;
+}
+
+/* The same for the sender of a datagram; of two frontends with one backend the last used wins. */
+static __always_inline bool reverse_datagram(struct bpf_sock_addr *ctx, struct frontend_key *from)
+{
+	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
+	struct translation *newest = slot_of(ctx);
+
+	if (state && leads_to(&state->connected, from)) {
+		frontend_of(&state->connected, from);
+		return true;
+	}
+	if (newest && !leads_to(newest, from))
+		newest = NULL;
+	if (state)
+		newest = newest_unconnected(state, from, newest);
 	if (!newest)
 		return false;
 	frontend_of(newest, from);

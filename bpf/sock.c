@@ -269,9 +269,9 @@ int sock_release(struct bpf_sock *ctx)
 {
 	struct udp_conn_key key;
 
-	if (ctx->protocol == TCP) {
+	if (ctx->protocol == TCP || ctx->protocol == UDP)
 		forget_connection(bpf_get_socket_cookie(ctx));
-	} else if (ctx->protocol == UDP) {
+	if (ctx->protocol == UDP) {
 		key.netns_cookie = bpf_get_netns_cookie(ctx);
 		key.socket_cookie = bpf_get_socket_cookie(ctx);
 		udp_conn.delete(&key);

@@ -232,9 +232,9 @@ struct translation {
 };
 
 /*
- * A TCP connection's record, in the slot that its socket's cookie gives; free with
- * cookie 0. The lock guards the taking of a slot, nothing else: only the socket
- * that has it reads or writes the record.
+ * A TCP connection's record, or a UDP socket's first, in the slot that the socket's
+ * cookie gives; free with cookie 0. The lock guards the taking of a slot, nothing
+ * else: only the socket that has it reads or writes the record.
  */
 struct connection_value {
 	struct bpf_spin_lock lock;

@@ -4,6 +4,8 @@ from errno import ECONNREFUSED
 
 import pytest
 
+from kbpf.datapath.ebpf.layout import CONNECTIONS
+from kbpf.datapath.ebpf.shapes import ConnectionValue, IndexKey
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import (
     BACKENDS4,
@@ -148,3 +150,49 @@ def test_a_socket_whose_service_lost_its_last_backend_is_refused(node: Node, pod
     assert refused.value.errno == ECONNREFUSED
     put_generation(node.maps, SERVICE, backends(BACKENDS4), protocol=UDP, generation=3)
     assert exchange(pod, number, VIP4)[1] == [VIP4, 80]
+
+
+def test_the_first_frontends_record_stands_in_the_sockets_slot_which_is_free_again_when_it_closes(
+    node: Node, pod: Pod
+) -> None:
+    number = pod.ask("open_socket", "udp", "AF_INET")
+    slot = IndexKey(pod.ask("cookie", number) % CONNECTIONS.max_entries)
+    exchange(pod, number, VIP4)
+    taken = node.maps.connections.lookup(slot)
+    assert taken
+    assert taken.socket_cookie == pod.ask("cookie", number)
+    pod.ask("close", number)
+    free = node.maps.connections.lookup(slot)
+    assert free
+    assert free.socket_cookie == 0
+
+
+def test_a_socket_whose_slot_is_anothers_remembers_by_itself(node: Node, pod: Pod) -> None:
+    number = pod.ask("open_socket", "udp", "AF_INET")
+    slot = IndexKey(pod.ask("cookie", number) % CONNECTIONS.max_entries)
+    other = ConnectionValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries, bytes(48))
+    node.maps.connections.update({slot: other})
+    try:
+        answers = [exchange(pod, number, VIP4) for _ in range(10)]
+        assert len({who for who, _ in answers}) == 1
+        assert all(sender == [VIP4, 80] for _, sender in answers)
+        pod.ask("close", number)
+        assert node.maps.connections.lookup(slot) == other
+    finally:
+        node.maps.connections.update({slot: ConnectionValue(bytes(4), 0, bytes(48))})
+
+
+def test_a_slot_that_another_socket_left_tells_nothing_of_it(node: Node, pod: Pod) -> None:
+    """The record of a closed socket still stands there when the next one takes the slot."""
+    number = pod.ask("open_socket", "udp", "AF_INET")
+    slot = IndexKey(pod.ask("cookie", number) % CONNECTIONS.max_entries)
+    exchange(pod, number, VIP4)
+    record = node.maps.connections.lookup(slot)
+    pod.ask("close", number)
+    assert record
+    successor = pod.ask("open_socket", "udp", "AF_INET")
+    own = IndexKey(pod.ask("cookie", successor) % CONNECTIONS.max_entries)
+    node.maps.connections.update({own: record._replace(socket_cookie=0)})
+    put_service(node.maps, 9, [Frontend(VIP4, 81)], (Backend(90, BACKENDS4[2]),), protocols=[UDP])
+    assert exchange(pod, successor, VIP4, 81) == (f"{BACKENDS4[2]}:8080", [VIP4, 81])
+    assert exchange(pod, successor, BACKENDS4[0], 8080)[1] == [BACKENDS4[0], 8080]
