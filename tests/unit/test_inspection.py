@@ -4,11 +4,12 @@ import pytest
 
 from kbpf.clock import FakeClock
 from kbpf.inspection import InspectionSchedule
+from tests.steady_clock import SteadyClock
 
 
 @pytest.fixture
 def clock() -> FakeClock:
-    return FakeClock()
+    return SteadyClock()
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kbpf.clock import FakeClock
 from kbpf.runner import BoundedFrequencyRunner, RunnerIntervals
+from tests.steady_clock import SteadyClock
 
 
 def make_runner(minimum: float = 1, retry: float = 30, maximum: float = 3600, burst: int = 1):
-    clock = FakeClock()
+    clock = SteadyClock()
     return BoundedFrequencyRunner(RunnerIntervals(minimum, retry, maximum, burst), clock), clock
 
 

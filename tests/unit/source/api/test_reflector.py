@@ -4,20 +4,20 @@ from random import Random
 
 import pytest
 
-from kbpf.clock import FakeClock
 from kbpf.errors import ApiFailure, ApiSilent
 from kbpf.model.events import Event, Synced
 from kbpf.source.api.reflector import LONG_ABSENCE_S, Reflector
 from kbpf.source.api.request import LIST_SILENCE_S, Request
 from kbpf.source.api.resource import SERVICES
 from tests.api_answers import bookmark, error_line, line_of, page_of, tree
+from tests.steady_clock import SteadyClock
 
 
 class Rig:
     """A reflector, and what was asked and delivered so far."""
 
     def __init__(self, *, streams: bool = False) -> None:
-        self.clock = FakeClock()
+        self.clock = SteadyClock()
         self.reflector = Reflector(SERVICES, self.clock, Random(7))
         self.delay_s = 0.0
         self.asked: dict[str, str] = {}
