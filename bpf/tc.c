@@ -420,9 +420,14 @@ static __always_inline int arrive(struct __sk_buff *skb, const struct packet *pa
  */
 static __always_inline int take_turn(struct __sk_buff *skb, __u32 turns)
 {
+	volatile __u32 *index = &skb->tc_index;
+
 	if (turns >= MAX_TURNS)
 		return leave(REASON_NO_FLOW);
-	skb->tc_index = TURNS | (turns + 1);
+	*index = TURNS | (turns + 1);
+	/* A kernel without packet scheduler keeps no count. */
+	if (*index != (TURNS | (turns + 1)))
+		return leave(REASON_NO_FLOW);
 	leave(REASON_OVERTOOK);
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
