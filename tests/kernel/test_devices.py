@@ -153,7 +153,7 @@ def test_a_device_on_top_of_others_is_served_and_those_below_leave_its_packets_a
     start(world, manifests, "--devices=top.*")
     for node, pods in (("192.168.77.11", (HERE, AWAY)), ("[fd77::11]", (f"[{HERE6}]", f"[{AWAY6}]"))):
         for frontend, number in (("30080", 8080), ("30053/udp", 5353)):
-            answers = world.send("outside", f"{node}:{frontend}", count=40, timeout_s=3)
+            answers = world.send("outside", f"{node}:{frontend}", count=40, timeout_s=10)
             assert backends(answers) == {f"{pod}:{number}" for pod in pods}
 
 
@@ -201,7 +201,7 @@ def test_packets_to_a_pod_behind_a_bridge_are_translated_back(world: World, mani
     """With netfilter on bridges, which node set-up scripts switch on, the kernel looks at a frame twice."""
     behind_bridge(world, HERE, HERE6)
     start(world, manifests)
-    answers = world.send("outside", f"{world.node.addresses.v4}:30080", count=40, timeout_s=3)
+    answers = world.send("outside", f"{world.node.addresses.v4}:30080", count=40, timeout_s=10)
     assert backends(answers) == {f"{HERE}:8080", f"{AWAY}:8080"}
 
 
@@ -242,7 +242,7 @@ def test_a_pod_without_a_socket_here_is_served_on_its_device_under_its_own_addre
         ("[fd96::10]", MACHINE6, (f"[{HERE6}]", f"[{AWAY6}]")),
     ):
         for frontend, number in (("80", 8080), ("53/udp", 5353)):
-            answers = client.send(request(f"{vip}:{frontend}", count=40, timeout_s=3))
+            answers = client.send(request(f"{vip}:{frontend}", count=40, timeout_s=10))
             assert backends(answers) == {f"{pod}:{number}" for pod in pods}
             assert {answer.source for answer in answers} == {address}
     with maps_of(world) as maps:
