@@ -48,7 +48,7 @@ def run(names: Sequence[str], focus: str, control: bool) -> None:
                 _run_control(cluster)
             for engine in engines:
                 outcomes[engine.name] += _run_engine(cluster, engine, chosen)
-    if not focus and not names:
+    if control and not focus and not names:
         report.write(outcomes)
         say(f"written: {report.DOCUMENT}")
     _judge(outcomes)

@@ -64,6 +64,10 @@ class Cluster:
             node.stop()
         self.control_plane.stop()
         remove_remains()
+        left = self._left()
+        if left:
+            raise ProgramFailed(f"left on the machine: {', '.join(left)}")
+        say("nothing of it is left: no process, namespace or cgroup")
 
     def check(self) -> None:
         """Raises ProgramFailed when a program of the cluster has ended."""
@@ -72,6 +76,12 @@ class Cluster:
         for program in self.control_plane.programs:
             program.check()
         self.proxies.check()
+
+    def _left(self) -> list[str]:
+        """Processes that were started and still live, namespaces and cgroups."""
+        started = self.folder.pids.read_text().splitlines() if self.folder.pids.exists() else []
+        alive = [f"process {line}" for line in started if Path("/proc", line.split()[0]).exists()]
+        return [*alive, *(each.name for each in network.namespaces()), *map(str, find_cgroups(f"{network.PREFIX}-"))]
 
     def _wait_for_nodes(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
