@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.cluster.programs import ProgramFailed, built
 from tests.e2e.node import Node, NodeProgram
+from tests.kernel.traces import attached_to_cgroup, attached_to_uplink
 
 KBPF = Path(sys.executable).with_name("kbpf")
 HEALTHZ = "http://127.0.0.1:10256/healthz"
@@ -124,4 +125,4 @@ def remains(node: Node) -> list[str]:
         found += [f"{save}: {chain}" for chain in chains if chain not in KUBELET_CHAINS]
     found += [line for line in node.run("nft", "list", "tables").splitlines() if "kube-proxy" in line]
     found += [f"pin {name}" for name in node.run("ls", "-A", "/sys/fs/bpf").split() if name.startswith("kbpf")]
-    return found
+    return [*found, *attached_to_cgroup(node.cgroup), *attached_to_uplink(node.addresses.namespace)]

@@ -5,7 +5,9 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 
+from kbpf.demo.namespaces import Namespace
 from kbpf.demo.node import Node
 
 TABLES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
@@ -19,7 +21,7 @@ DEVICE_ATTACH_TYPES = (46, 47)
 def traces(node: Node) -> list[str]:
     """One line each; empty on a node where no proxy ran, and after `kbpf cleanup`."""
     pins = [f"pin {path}" for path in node.bpffs.rglob("*")]
-    return [*_chains(node), *pins, *_attached(node), *_attached_to_uplink(node)]
+    return [*_chains(node), *pins, *attached_to_cgroup(node.cgroup), *attached_to_uplink(node.namespace)]
 
 
 def _chains(node: Node) -> list[str]:
@@ -30,16 +32,16 @@ def _chains(node: Node) -> list[str]:
     return found
 
 
-def _attached(node: Node) -> list[str]:
-    cgroup = os.open(node.cgroup, os.O_RDONLY)
+def attached_to_cgroup(cgroup: Path) -> list[str]:
+    descriptor = os.open(cgroup, os.O_RDONLY)
     try:
-        return _programs(cgroup, ATTACH_TYPES)
+        return _programs(descriptor, ATTACH_TYPES)
     finally:
-        os.close(cgroup)
+        os.close(descriptor)
 
 
-def _attached_to_uplink(node: Node) -> list[str]:
-    with node.namespace.entered():
+def attached_to_uplink(namespace: Namespace) -> list[str]:
+    with namespace.entered():
         return _programs(socket.if_nametoindex("eth0"), DEVICE_ATTACH_TYPES)
 
 
