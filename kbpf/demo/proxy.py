@@ -43,6 +43,13 @@ class Proxy:
             )
         join(self.node.cgroup / "host", self._process.pid)
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        if self._process is None:
+            raise KbpfError("kbpf does not run")
+        return self._process.pid
+
     def wait_until_healthy(self, timeout_s: float = PATIENCE_S) -> None:
         """Until the first complete sync is done."""
         deadline = time.monotonic() + timeout_s

@@ -49,10 +49,7 @@ class NetworkWatch:
 
     def _wait_for_a_message(self, messages: socket.socket) -> bool:
         """A burst of messages is one. False: it is time to stop."""
-        waiting: list[socket.socket | int] = [messages, self._stopping]
-        if self._stopping in select.select(waiting, [], [])[0]:
-            return False
-        if select.select([self._stopping], [], [], REST_S)[0]:
+        if self._is_stopping_after(None, messages.fileno()) or self._is_stopping_after(REST_S):
             return False
         try:
             while messages.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT):
@@ -60,6 +57,14 @@ class NetworkWatch:
         except OSError:  # nothing left, or more than the socket holds: either way it is time to look
             pass
         return True
+
+    def _is_stopping_after(self, seconds: float | None, *others: int) -> bool:
+        """Wait for the end, for so long, or for another descriptor. Not by select, which knows 1,024 descriptors."""
+        waiting = select.poll()
+        for descriptor in (self._stopping, *others):
+            waiting.register(descriptor, select.POLLIN)
+        ready = waiting.poll(None if seconds is None else seconds * 1000)
+        return any(descriptor == self._stopping for descriptor, _ in ready)
 
     def _seen(self, before: Hashable) -> Hashable:
         try:

@@ -85,7 +85,9 @@ def answer_to(tunnel: int, packet: Packet) -> bytes:
     """The first packet to come back to where this one came from."""
     os.write(tunnel, bytes(packet))
     sender = packed(Address(packet.src))
-    while select.select([tunnel], [], [], PATIENCE_S)[0]:
+    answers = select.poll()
+    answers.register(tunnel, select.POLLIN)
+    while answers.poll(PATIENCE_S * 1000):
         raw = os.read(tunnel, 4096)
         destination = raw[24:40] if raw[0] >> 4 == 6 else packed(Address(socket.inet_ntoa(raw[16:20])))
         if destination == sender:
