@@ -17,7 +17,6 @@ from tests.e2e.engines import ENGINES, KBPF_EBPF, KBPF_IPTABLES, Engine, assert_
 from tests.e2e.progress import say, step
 from tests.e2e.suite import Outcome
 
-CONTROL = "no proxy"
 NODES = 3
 
 
@@ -48,6 +47,7 @@ def run(names: Sequence[str], focus: str, control: bool) -> None:
                 _run_control(cluster)
             for engine in engines:
                 outcomes[engine.name] += _run_engine(cluster, engine, chosen)
+    _refuse_void(outcomes)
     if control and not focus and not names:
         report.write(outcomes)
         say(f"written: {report.DOCUMENT}")
@@ -58,8 +58,7 @@ def run(names: Sequence[str], focus: str, control: bool) -> None:
 def short() -> None:
     """The conformance tests of Services and Networking, with both of kbpf's datapaths."""
     with running_cluster(folder.chosen(), NODES) as cluster:
-        engines = (KBPF_EBPF, KBPF_IPTABLES)
-        outcomes = {engine.name: _run_engine(cluster, engine, suite.SHORT_NAMES) for engine in engines}
+        outcomes = _run_short(cluster)
     _judge(outcomes)
 
 
@@ -69,8 +68,7 @@ def scale() -> None:
     with running_cluster(folder.chosen(), NODES) as cluster:
         with step("writing 2,000 Services with 5 endpoints each"):
             crowd.create(cluster.control_plane)
-        engines = (KBPF_EBPF, KBPF_IPTABLES)
-        outcomes = {engine.name: _run_engine(cluster, engine, suite.SHORT_NAMES) for engine in engines}
+        outcomes = _run_short(cluster)
     _judge(outcomes)
 
 
@@ -106,12 +104,28 @@ def down() -> None:
     remove_remains()
 
 
+def _refuse_void(outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+    """Raises SystemExit when a test failed with the real kube-proxy: then the others' outcomes mean nothing."""
+    failed = _failures(outcomes, "kube-proxy")
+    if failed:
+        raise SystemExit(f"this run is void, for the control failed: {'; '.join(failed)}")
+
+
 def _judge(outcomes: Mapping[str, Sequence[Outcome]]) -> None:
     """Raises SystemExit when a test failed with kbpf."""
     print(*report.table(outcomes), *report.summary(outcomes), sep="\n")
-    failed = [o for name, found in outcomes.items() if "kbpf" in name for o in found if not o.passed]
+    failed = _failures(outcomes, "kbpf")
     if failed:
-        raise SystemExit(f"{len(failed)} failed with kbpf: " + "; ".join(f"{o.name}: {o.failure}" for o in failed))
+        raise SystemExit(f"{len(failed)} failed with kbpf: {'; '.join(failed)}")
+
+
+def _failures(outcomes: Mapping[str, Sequence[Outcome]], proxy: str) -> list[str]:
+    of_proxy = [found for name, found in outcomes.items() if name.startswith(proxy)]
+    return [f"{o.name}: {o.failure}" for found in of_proxy for o in found if not o.passed]
+
+
+def _run_short(cluster: Cluster) -> dict[str, list[Outcome]]:
+    return {engine.name: _run_engine(cluster, engine, suite.SHORT_NAMES) for engine in (KBPF_EBPF, KBPF_IPTABLES)}
 
 
 def _run_engine(cluster: Cluster, engine: Engine, names: Sequence[str]) -> list[Outcome]:
@@ -133,9 +147,9 @@ def _run_control(cluster: Cluster) -> None:
     with step(f"the control: {len(suite.CONTROL_NAMES)} tests without a proxy, which must fail"):
         results = cluster.folder.results / "none"
         found = suite.run(cluster.control_plane, suite.CONTROL_NAMES, results, len(cluster.nodes), cluster.check)
-    passed = [outcome.name for outcome in found if outcome.passed]
-    if passed:
-        raise ProgramFailed(f"passed without any proxy: {passed}")
+    wrong = [outcome.name for outcome in found if outcome.passed or not outcome.did_run]
+    if wrong:
+        raise ProgramFailed(f"without any proxy these passed, or did not run at all: {wrong}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kbpf.demo.cgroups import find_cgroups, remove_tree
 from tests.cluster.programs import ProgramFailed
-from tests.e2e import images, network, packages
+from tests.e2e import images, machine, network, packages
 from tests.e2e.certificates import Certificates
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.engines import RunningProxies
@@ -64,10 +64,6 @@ class Cluster:
             node.stop()
         self.control_plane.stop()
         remove_remains()
-        left = self._left()
-        if left:
-            raise ProgramFailed(f"left on the machine: {', '.join(left)}")
-        say("nothing of it is left: no process, namespace or cgroup")
 
     def check(self) -> None:
         """Raises ProgramFailed when a program of the cluster has ended."""
@@ -76,12 +72,6 @@ class Cluster:
         for program in self.control_plane.programs:
             program.check()
         self.proxies.check()
-
-    def _left(self) -> list[str]:
-        """Processes that were started and still live, namespaces and cgroups."""
-        started = self.folder.pids.read_text().splitlines() if self.folder.pids.exists() else []
-        alive = [f"process {line}" for line in started if Path("/proc", line.split()[0]).exists()]
-        return [*alive, *(each.name for each in network.namespaces()), *map(str, find_cgroups(f"{network.PREFIX}-"))]
 
     def _wait_for_nodes(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -118,12 +108,17 @@ class Cluster:
 @contextmanager
 def running_cluster(folder: Folder, node_count: int) -> Iterator[Cluster]:
     remove_remains()
+    before = machine.contents(folder.root)
     cluster = Cluster(folder, node_count)
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
+    changed = before ^ machine.contents(folder.root)
+    if changed:
+        raise ProgramFailed(f"the machine is not as before: {'; '.join(sorted(changed))}")
+    say("namespaces, cgroups, pins, devices, rules and processes are as before")
 
 
 def remove_remains() -> None:

@@ -78,8 +78,7 @@ class ControlPlane:
     def _start(self, name: str, *flags: str) -> Program:
         program = Program(self.folder.logs / f"{name}.log", [built(name), *flags], namespace=CONTROL.name)
         self.programs.append(program)
-        with self.folder.pids.open("a") as pids:
-            print(program.process.pid, name, file=pids)
+        self.folder.record(program.process.pid, name)
         return program
 
     def _is_ready(self) -> bool:

@@ -50,6 +50,10 @@ class Folder:
     def node(self, name: str) -> Path:
         return self.cluster / name
 
+    def record(self, pid: int, name: str) -> None:
+        with self.pids.open("a") as pids:
+            print(pid, name, file=pids)
+
     def begin_cluster(self) -> None:
         shutil.rmtree(self.cluster, ignore_errors=True)
         self.logs.mkdir(parents=True)

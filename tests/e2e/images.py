@@ -10,7 +10,8 @@ import platform
 import shutil
 import subprocess
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.cluster.programs import built
@@ -36,7 +37,7 @@ class Image:
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     user: str = ""
-    environment: tuple[str, ...] = field(default=(PATH,))
+    environment: tuple[str, ...] = (PATH,)
 
     def configuration(self) -> dict[str, object]:
         settings = {
@@ -134,8 +135,7 @@ def _as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def _write_archive(archive: Path, image: Image, layer: Path) -> None:
     """In the form of `docker save`: a manifest, a configuration, one layer."""
-    with layer.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    digest = _digest(layer)
     configuration = json.dumps(
         {
             "architecture": ARCHITECTURES[platform.machine()],
@@ -150,6 +150,12 @@ def _write_archive(archive: Path, image: Image, layer: Path) -> None:
         _add(result, "manifest.json", json.dumps(manifest).encode())
         _add(result, name, configuration)
         result.add(layer, f"{digest}/layer.tar")
+
+
+@cache
+def _digest(layer: Path) -> str:
+    with layer.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -84,12 +84,7 @@ def _connect(node: NodeAddresses) -> None:
     )
 
 
-def namespaces() -> list[Namespace]:
-    """Those of the rig that are there now."""
-    return [Namespace(path.name) for path in sorted(DIRECTORY.glob(f"{PREFIX}-*"))]
-
-
 def remove() -> None:
     """All of it, also what an earlier run left."""
-    for namespace in namespaces():
-        namespace.delete()
+    for path in sorted(DIRECTORY.glob(f"{PREFIX}-*")):
+        Namespace(path.name).delete()

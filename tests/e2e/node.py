@@ -46,8 +46,7 @@ class Node:
         self._program = Program(
             self.folder.logs / f"{self.name}.log", ["sh", "-c", enter], namespace=self.addresses.namespace.name
         )
-        with self.folder.pids.open("a") as pids:
-            print(self._program.process.pid, self.name, file=pids)
+        self.folder.record(self._program.process.pid, self.name)
 
     def stop(self) -> None:
         if self._program:
@@ -116,6 +115,7 @@ class NodeProgram(Program):
 
     def __init__(self, log: Path, node: Node, arguments: Sequence[str | Path]) -> None:
         super().__init__(log, node.command("setpriv", "--pdeathsig=KILL", "--", *arguments))
+        node.folder.record(self.process.pid, log.stem)
 
     def signal(self, number: signal.Signals) -> None:
         for pid in children(self.process.pid):

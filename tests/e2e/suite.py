@@ -50,6 +50,7 @@ class Outcome:
     name: str
     seconds: float
     failure: str = ""
+    did_run: bool = True
 
     @property
     def passed(self) -> bool:
@@ -80,7 +81,7 @@ def run(
         end = log.read_text(errors="replace").splitlines()[-30:]
         raise ProgramFailed("\n".join(["the tests wrote no report; the end of their output:", *end]))
     found = {outcome.name: outcome for outcome in _outcomes(json.loads(report.read_text()))}
-    return [found.get(name, Outcome(name, 0, "did not run")) for name in names]
+    return [found.get(name, Outcome(name, 0, "did not run", did_run=False)) for name in names]
 
 
 def _command(control_plane: ControlPlane, names: Sequence[str], results: Path, node_count: int) -> list[str]:
