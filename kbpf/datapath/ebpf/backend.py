@@ -27,7 +27,7 @@ from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, LocalFlag
 from kbpf.datapath.ebpf.store import MapSet
 from kbpf.datapath.interface import FamilyReport, Support, SyncReport
-from kbpf.errors import LoadFailed
+from kbpf.errors import LoadFailed, MapError
 from kbpf.model.address import Address, Family
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
@@ -220,7 +220,10 @@ class EbpfDatapath:
         Another datapath carries the services by now. Raises MapError or LoadFailed.
         """
         self._close()
-        maps = self._programs.open()
+        try:
+            maps = self._programs.open()
+        except MapError:  # nothing can live on what cannot be read
+            maps = None
         if maps is not None:
             try:
                 if not retire(self._programs, maps, maps.flows, int(self._clock.monotonic()), self._flow_timeouts):

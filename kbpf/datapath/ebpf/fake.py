@@ -174,6 +174,7 @@ class FakePrograms:
         self.serves_packets = serves_packets
         self.load_failure: DatapathError | None = None
         self.attach_failure: DatapathError | None = None
+        self.open_failure: DatapathError | None = None
 
     @property
     def specs(self) -> tuple[AnySpec, ...]:
@@ -196,6 +197,8 @@ class FakePrograms:
         return self.maps
 
     def open(self) -> FakeMaps | None:
+        if self.open_failure:
+            raise self.open_failure
         return self.maps
 
     def attach(self) -> int:

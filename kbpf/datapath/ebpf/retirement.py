@@ -5,7 +5,6 @@ packet, so the packet programs stay, with no frontend left to begin a flow with,
 Called by `backend`, again and again.
 """
 
-from collections.abc import Iterable
 from typing import Protocol
 
 from kbpf.datapath.ebpf.collector import TCP, Flows, FlowTimeouts, collect
@@ -27,10 +26,6 @@ def retire(hooks: Hooks, maps: MapSet, flows: Flows, now_s: int, timeouts: FlowT
     hooks.detach_hooks()
     for spec in (FRONTENDS, SERVICES):
         target = open_map(maps, spec)
-        target.delete(_keys(target.entries()))
+        target.delete(list(target.entries()))
     collect(flows, now_s, timeouts)
     return not any(key.protocol == TCP for rows in flows.batches() for key in rows)
-
-
-def _keys(rows: dict[object, object]) -> Iterable[object]:
-    return list(rows)

@@ -9,6 +9,7 @@ from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import FakePrograms
 from kbpf.datapath.ebpf.node import NodeSettings
 from kbpf.datapath.ebpf.shapes import FlowDirection, FlowKey, FlowSeen, FlowValue
+from kbpf.errors import MapError
 from kbpf.model.address import Address, packed
 from tests.builders import endpoint_slice, service, table_of
 
@@ -47,6 +48,14 @@ def test_without_connections_it_is_gone_at_once(rig: Rig):
 def test_where_nothing_is_there_is_nothing_to_wait_for(rig: Rig):
     rig.ebpf.cleanup()
     assert rig.ebpf.retire()
+
+
+def test_what_cannot_be_read_is_taken_away_whole(rig: Rig):
+    """Programs that stay in force with maps that nobody can open would lead everybody astray."""
+    rig.add_flow(TCP)
+    rig.programs.open_failure = MapError("frontends: key size 20 instead of 24")
+    assert rig.ebpf.retire()
+    assert (rig.programs.maps, rig.programs.attached) == (None, False)
 
 
 def test_a_connection_from_elsewhere_keeps_the_packet_programs_and_no_service(rig: Rig):
