@@ -26,6 +26,7 @@ class RecordingDatapath:
     duration_s: float = 0.0
     warnings: tuple[str, ...] = ()
     cleanups: int = 0
+    dumps: int = 0
     retirements: int = 0
     retirement_failure: KbpfError | None = None
     is_busy: bool = False
@@ -56,6 +57,7 @@ class RecordingDatapath:
         return self.missing
 
     def dump(self) -> str:
+        self.dumps += 1
         return "".join(f"{name}\n" for name in sorted(self.held))
 
     def cleanup(self) -> None:

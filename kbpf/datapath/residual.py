@@ -93,7 +93,7 @@ class ResidualDatapath(Generic[Decision]):
         changed = self._changed_residue(table, services)
         self._masquerades = prepared.masquerades
         needed = {service: ports for service, ports in changed.items() if ports}
-        if self._follows_rules():
+        if (needed or self._masquerades) and self._follows_rules():
             report = self._ebpf.commit(prepared)
             written = self._write_rules(needed, full=True)
         else:

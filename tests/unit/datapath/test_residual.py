@@ -98,6 +98,11 @@ def test_a_plain_cluster_puts_no_rule_into_netfilter_and_clears_old_ones_once(ri
     assert rig.sync(PLAIN, full=True) == ["ebpf: shop/web"]
 
 
+def test_a_start_that_needs_no_rule_does_not_ask_for_those_that_stand(rig: Rig):
+    rig.sync(PLAIN, full=True)
+    assert rig.iptables.dumps == 0
+
+
 def test_rules_are_there_before_ebpf_stands_back(rig: Rig):
     rig.sync(PLAIN, full=True)
     assert rig.sync(SHARED) == ["iptables: shop/web", "ebpf: shop/web"]
