@@ -4,24 +4,18 @@
 deviations in README.md, where the harness knows it. A failure names its scenario: `random-17` is `random_scenario(17)`.
 """
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from kbpf.model.flow import Action
-from tests.conftest import RUN
-from tests.kernel.traces import traces
 from tests.scenarios.harness.engine import Engine
 from tests.scenarios.harness.format import FlowStep
 from tests.scenarios.harness.held import rows_and_rules, rules
-from tests.scenarios.harness.kernel import KernelEngine
 from tests.scenarios.harness.play import play
-from tests.scenarios.harness.proxy import KbpfProxy, barrier_slices
 from tests.scenarios.harness.pure import ReferenceEngine
 from tests.scenarios.harness.random_scenario import FLOWS_A_SCENARIO, random_scenario
 from tests.scenarios.harness.traces import EbpfTraceEngine, IptablesTraceEngine
-from tests.scenarios.harness.world import World
 
 PAIRS, SENT = 2000, 200
 SEEDS, SENT_SEEDS = range(PAIRS // FLOWS_A_SCENARIO), range(SENT // FLOWS_A_SCENARIO)
@@ -62,24 +56,6 @@ def test_the_same_number_gives_the_same_scenario() -> None:
 
 SCENARIOS = [random_scenario(seed) for seed in SENT_SEEDS]
 sent = pytest.mark.parametrize("seed", SENT_SEEDS)
-
-
-@pytest.fixture(scope="class")
-def world() -> Iterator[World]:
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    built = World(f"{RUN}{worker}_random", SCENARIOS, barrier_slices())
-    yield built
-    built.close()
-
-
-@pytest.fixture(scope="class")
-def engine(request: pytest.FixtureRequest, world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    held: Callable[[World], list[str]] = request.cls.held
-    datapath = request.cls.datapath
-    proxy = KbpfProxy(world, datapath, tmp_path_factory.mktemp(datapath), lambda: held(world))
-    yield KernelEngine(world, proxy)
-    proxy.stop()
-    assert traces(world.node) == []
 
 
 @pytest.mark.root
