@@ -25,7 +25,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from tests.bench.bed import PORT, SERVER, Bed
-from tests.bench.targets import NODE_ADDRESS, NODE_PORT, TARGET_ADDRESS, TARGET_PORT, manifest
+from tests.bench.cluster_objects import NODE_ADDRESS
+from tests.bench.targets import NODE_PORT, TARGET_ADDRESS, TARGET_PORT, manifest
 
 MODES = ("connect", "request", "pingpong", "datagram")
 OUTSIDE_MODES = ("connect", "request")

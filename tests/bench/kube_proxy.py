@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench.bed import Bed
-from tests.bench.targets import NODE, NODE_NAME, TARGET_ADDRESS, TARGET_PORT, crowd, target
+from tests.bench.cluster_objects import NODE, NODE_NAME
+from tests.bench.targets import TARGET_ADDRESS, TARGET_PORT, crowd, target
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay
 from tests.cluster.proxies import start_kube_proxy

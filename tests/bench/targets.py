@@ -4,22 +4,11 @@ All proxies get the same, kbpf as a manifest and kube-proxy through an API serve
 name: where rules are searched one by one and written by name, it stands at the end.
 """
 
-from typing import Any
-
 from tests.bench.bed import PORT, SERVER
+from tests.bench.cluster_objects import NAMESPACE, NODE, NODE_NAME, Tree
 
-Tree = dict[str, Any]
-NAMESPACE, NODE_NAME, NODE_ADDRESS = "bench", "n1", "192.168.60.11"
 TARGET_ADDRESS, TARGET_PORT, NODE_PORT = "10.111.0.9", 80, 30080
 PROTOCOLS = ("TCP", "UDP")
-NODE: Tree = {
-    "apiVersion": "v1",
-    "kind": "Node",
-    "metadata": {"name": NODE_NAME},
-    "spec": {"podCIDR": "10.42.1.0/24"},
-    "status": {"addresses": [{"type": "InternalIP", "address": NODE_ADDRESS}]},
-}
-"""kube-proxy waits half a minute for it."""
 
 
 def crowd(first: int, last: int) -> list[Tree]:
