@@ -5,7 +5,6 @@ Pods, nodes and the network around them are made of them (cable.py, node.py), an
 of a second.
 """
 
-import ctypes
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -14,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbpf.errors import CommandFailed
+from kbpf.host.namespaces import OWN, enter, enter_open
 
 DIRECTORY = Path("/run/netns")
-CLONE_NEWNET = 0x40000000
-# os.setns exists only from Python 3.12 on.
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +46,12 @@ class Namespace:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """This thread's network is the namespace's for a while; sockets made meanwhile stay in it."""
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        home = os.open(OWN, os.O_RDONLY)
         try:
-            switch_to(self.path)
+            enter(Path(self.path))
             yield
         finally:
-            _set_namespace(home)
+            enter_open(home, "home")
             os.close(home)
 
 
@@ -74,18 +71,3 @@ def ip_batch(*lines: str, namespace: str | None = None) -> None:
     )
     if done.returncode:
         raise CommandFailed(" ".join(["ip", *inside, *lines[:1]]), done.returncode, done.stderr)
-
-
-def switch_to(path: str) -> None:
-    """Move the calling thread into the network namespace behind this file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _set_namespace(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _set_namespace(descriptor: int) -> None:
-    if _libc.setns(descriptor, CLONE_NEWNET):
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")

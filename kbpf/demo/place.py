@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbpf.demo.cgroups import join
-from kbpf.demo.namespaces import switch_to
+from kbpf.host.namespaces import enter
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +22,4 @@ class Place:
     def enter(self) -> None:
         if self.cgroup is not None:
             join(Path(self.cgroup), os.getpid())
-        switch_to(self.namespace)
+        enter(Path(self.namespace))

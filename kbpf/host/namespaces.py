@@ -1,7 +1,7 @@
 """The network namespaces of this machine, and work inside them. A thread enters them one by one and then ends.
 
 Container runtimes keep those of pods under /run; the others are found by their processes, as far as those may be looked
-at. Used by `udp_sockets`.
+at. Used by `udp_sockets`, and by the worlds of the demo, which enter namespaces that they made.
 """
 
 import ctypes
@@ -31,11 +31,16 @@ def enter(namespace: Path) -> None:
     """Move the calling thread. Raises OSError."""
     descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if _libc.setns(descriptor, CLONE_NEWNET):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(namespace))
+        enter_open(descriptor, str(namespace))
     finally:
         os.close(descriptor)
+
+
+def enter_open(descriptor: int, name: str) -> None:
+    """Move the calling thread into a namespace that is open already. Raises OSError with this name."""
+    if _libc.setns(descriptor, CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
 
 
 def others() -> Iterator[Path]:
