@@ -88,6 +88,8 @@ def _command(control_plane: ControlPlane, names: Sequence[str], results: Path, n
     focus = [f"--focus={re.escape(f'{GROUP} {name}')}$" for name in names]
     return [
         *("nsenter", f"--net={CONTROL.path}", "setpriv", "--pdeathsig=KILL", "--"),
+        # In a process namespace, ginkgo's workers end with it, however it ends.
+        *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *(str(built("ginkgo")), f"--procs={min(WORKERS, len(names))}", "-v", "--no-color", f"--timeout={TIMEOUT}"),
         *(f"--output-dir={results}", "--json-report=report.json"),
         *focus,
