@@ -248,4 +248,5 @@ def test_a_pod_without_a_socket_here_is_served_on_its_device_under_its_own_addre
             assert backends(answers) == {f"{pod}:{number}" for pod in pods}
             assert {answer.source for answer in answers} == {address}
     with maps_of(world) as maps:
-        assert maps.packet_stats.count(Reason.CHOSEN) >= 160
+        # A UDP client that gets the port of one before it goes on with that one's flow: once in some dozen runs.
+        assert maps.packet_stats.count(Reason.CHOSEN) >= 150

@@ -50,7 +50,7 @@ def test_who_sees_the_address_that_a_pod_calls(world: World, tmp_path: Path, sco
         hooks, packets = maps.stats.read(), maps.packet_stats.read()
     finally:
         maps.close()
-    # The self-test's calls count, too.
+    # The self-test's calls count, too, and each SYN that a loaded machine made its client repeat.
     assert (hooks[Reason.POD_SOCKET] >= 60) == (scope == "host")
     assert (40 if scope == "host" else 100) <= hooks[Reason.CHOSEN] < (60 if scope == "host" else 120)
-    assert packets[Reason.CHOSEN] == 40
+    assert 40 <= packets[Reason.CHOSEN] < 60
