@@ -4,10 +4,13 @@ BIN := .venv/bin
 # Kernel tests build worlds of their own and may run side by side; more workers than cores only blur the timings.
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
+# Tests with a target of their own, which builds what they need.
+APART := parity or cluster or image or release
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
 .PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
+.PHONY: changelog release-check
 .PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell
 
 help:
@@ -31,13 +34,13 @@ check: setup ## lint, format, types, layers, the layout of maps in C against Pyt
 	$(PYTEST) --quiet tests/kernel/ebpf/test_layout_btf.py
 
 test: setup ## every test without other projects' programs: unit, properties, contract, scenarios, kernel (root, minutes)
-	$(PYTEST) -m 'not parity and not cluster and not image' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m 'not ($(APART))' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-unit: setup ## what needs no root and no network (seconds)
-	$(PYTEST) -m 'not root' --ignore=tests/bench
+	$(PYTEST) -m 'not root and not ($(APART))' --ignore=tests/bench
 
 test-kernel: setup ## real namespaces, sockets, programs and rules (root)
-	$(PYTEST) -m 'root and not parity and not cluster and not image' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+	$(PYTEST) -m 'root and not ($(APART))' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
 
 test-parity: setup cluster-tools ## kbpf's iptables rules against those of the real kube-proxy (root, minutes)
 	$(PYTEST) -m parity tests/parity tests/cluster --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
@@ -85,7 +88,7 @@ bpf: setup ## compile the programs, load them, and let the kernel verify each (r
 	$(PYTEST) tests/kernel/ebpf/test_loading.py
 
 golden: setup ## rewrite the golden files from what the code renders now
-	$(PYTEST) -m 'not root' --ignore=tests/bench --update-golden
+	$(PYTEST) -m 'not root and not ($(APART))' --ignore=tests/bench --update-golden
 
 ROOTFS ?= build/rootfs
 
@@ -98,6 +101,14 @@ image-constraints: setup ## the versions in the image become those of .venv
 
 test-image: image-rootfs ## kbpf inside that file system, with the rights and mounts of the DaemonSet (root)
 	$(PYTEST) -m image tests/image
+
+changelog: setup ## what the next release changes for operators, from changelog.d/
+	$(BIN)/towncrier build --draft
+
+release-check: setup ## wheel and sdist: complete, equal whenever they are built, working alone; versions; changelog (minutes)
+	@scripts/setup.sh git
+	$(PYTEST) -m release tests/release
+	$(PYTEST) --quiet tests/unit/test_versions.py
 
 clean: ## remove the environment and every cache
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
