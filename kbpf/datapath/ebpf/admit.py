@@ -4,7 +4,7 @@ Whole or not at all: what does not fit is refused with the reason, before anythi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kbpf.datapath.ebpf.defer import Deferrals
 from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, frontend_rows, source_ranges
@@ -42,26 +42,31 @@ class Admission:
         crowd = max(len(port.cluster), len(port.local))
         if crowd > VIEW_LIMIT:
             return Refusal(f"{crowd} backends, more than {VIEW_LIMIT}")
-        rows = frontend_rows(port, frontends, deferrals, before.service_id)
-        ranges = source_ranges(port, rows, before.service_id)
         addresses = backend_addresses(port, port.cluster), backend_addresses(port, port.local)
-        lists = tuple(tuple(map(self.ids.find, view)) for view in addresses)
-        if lists != before.lists and _changes_views(before, rows):
-            before = Encoded(before.frontends)
-        new = {address for view in addresses for address in view if self.ids.find(address) is None}
+        lists = tuple([tuple(map(self.ids.find, view)) for view in addresses])
+        service_id = before.service_id or self.ids.next_service
+        rows = frontend_rows(port, frontends, deferrals, service_id)
+        if before.service_id and lists != before.lists and _changes_views(before, rows):
+            before, service_id = Encoded(before.frontends), self.ids.next_service
+            rows = frontend_rows(port, frontends, deferrals, service_id)
+        ranges = source_ranges(port, rows, service_id)
+        new = {
+            address
+            for view, numbers in zip(addresses, lists, strict=True)
+            for address, number in zip(view, numbers, strict=True)
+            if number is None
+        }
         need = _need(rows, lists, before) | {BACKENDS.name: len(new), SOURCE_RANGES.name: _new_ranges(ranges, before)}
         lacking = self.room.take(need)
         if lacking is not None:
             return Refusal(lacking)
         if not before.service_id:
-            before = replace(before, service_id=self.ids.new_service())
-            rows = frontend_rows(port, frontends, deferrals, before.service_id)
-            ranges = source_ranges(port, rows, before.service_id)
+            self.ids.new_service()
         cluster, local = (tuple(map(self.ids.backend, view)) for view in addresses)
-        generation = self._generation((cluster, local), before)
+        generation = self._generation(service_id, (cluster, local), before)
         return Encoded(
             rows,
-            before.service_id,
+            service_id,
             generation,
             cluster,
             local,
@@ -76,10 +81,10 @@ class Admission:
         lacking = self.room.take({FRONTENDS.name: _new_frontends(rows, before)})
         return Encoded(rows if lacking is None else ())
 
-    def _generation(self, lists: Lists, before: Encoded) -> int:
+    def _generation(self, service_id: int, lists: Lists, before: Encoded) -> int:
         if before.generation and lists == before.lists:
             return before.generation
-        return self.generations.get(before.service_id, before.generation) + 1
+        return self.generations.get(service_id, before.generation) + 1
 
 
 def _changes_views(before: Encoded, rows: FrontendRows) -> bool:

@@ -43,9 +43,11 @@ def adopt(
     for key in sorted(rows.source_ranges):
         ranges.setdefault(key.service_id, []).append(key)
     leading = Counter(frontend.service_id for frontend in rows.frontends.values())
-    for port in table:
+    for port in table if rows.frontends else ():
         keys = dict.fromkeys(frontend_key(port, frontend) for frontend in table.owned_frontends(port))
         found = [(key, rows.frontends[key]) for key in keys if key in rows.frontends]
+        if not found:
+            continue
         service = _service(found, rows, leading)
         if service is None:
             installed.adopt(port, Encoded(tuple(found)))

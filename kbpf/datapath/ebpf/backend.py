@@ -142,6 +142,7 @@ class EbpfDatapath:
     ) -> None:
         self._programs = programs
         self._settings = self._deferral = settings
+        self._defers = False
         self._local_addresses = local_addresses
         self._node = node
         self._clock = clock
@@ -168,7 +169,7 @@ class EbpfDatapath:
             if self._programs.can_grow(difference.installed.lacking):
                 full, (maps, difference) = True, self._look(table, memory, difference.installed.lacking)
         known, wanted, installed, services = difference
-        self._deferral = installed.settings
+        self._deferral, self._defers = installed.settings, installed.defers
         masquerades = self._programs.serves_packets and (installed.serves_external or bool(wanted.wanted))
         node = node_rows(self._node, NodeState(self._local_addresses(), installed.ids.to_come, masquerades))
         wanted.config, wanted.local_addr = node.config, node.local_addr
@@ -204,7 +205,7 @@ class EbpfDatapath:
 
     def residue(self, port: ResolvedPort) -> ResolvedPort | None:
         """The part of a service port that is left to iptables, by the last `prepare`; None: nothing."""
-        return residue(port, self._table.owned_frontends(port), self._deferral)
+        return residue(port, self._table.owned_frontends(port), self._deferral) if self._defers else None
 
     def dump(self) -> str:
         maps = self._maps or self._programs.open()
@@ -276,7 +277,7 @@ def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty
     known.source_ranges.update(memory.node.source_ranges)
     known.affinity = _affinity_of_gone(maps, change)
     known.wanted = store.open_map(maps, WANTED).entries()
-    wanted = change.wanted
+    wanted = change.wanted(memory.installed.ids)
     wanted.affinity = _moved(known.affinity, change)
     wanted.wanted = {key: row for key, row in known.wanted.items() if key.id not in change.gone_services}
     return Difference(known, wanted, memory.installed, change.services)

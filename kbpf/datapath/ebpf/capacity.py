@@ -17,9 +17,8 @@ from kbpf.datapath.ebpf.layout import (
     SOURCE_RANGES,
 )
 from kbpf.datapath.ebpf.room import RESERVED
-from kbpf.model.address import Address
 from kbpf.model.names import Protocol
-from kbpf.model.table import ServiceTable
+from kbpf.model.table import Backend, ServiceTable
 
 GROWING = frozenset(spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, SOURCE_RANGES, LOCAL_ADDR))
 HEAD_ROOM = 2
@@ -33,22 +32,21 @@ _DEFAULTS = {spec.name: spec.max_entries for spec in ALL_MAPS}
 
 
 def demand(table: ServiceTable) -> dict[str, int]:
-    """The rows of all service ports, without those of a change."""
+    """The rows of all service ports, without those of a change; a frontend that several claim counts for each."""
     frontends = services = endpoints = ranges = 0
-    backends: set[tuple[Address, int, Protocol]] = set()
+    backends: dict[Protocol, set[Backend]] = {protocol: set() for protocol in Protocol}
     for port in table:
-        frontends += len(table.owned_frontends(port))
+        frontends += len(port.frontends)
         services += 1
         endpoints += len(port.cluster) + len(port.local)
         ranges += len(port.source_ranges)
-        for backend in (*port.cluster, *port.local):
-            backends.add((backend.address, backend.port, port.protocol))
+        backends[port.protocol].update(port.cluster, port.local)
     return {
         FRONTENDS.name: frontends,
         SERVICES.name: services,
         SLOTS.name: endpoints,
         MEMBERSHIP.name: endpoints,
-        BACKENDS.name: len(backends),
+        BACKENDS.name: sum(map(len, backends.values())),
         SOURCE_RANGES.name: ranges,
     }
 

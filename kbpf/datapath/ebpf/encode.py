@@ -5,7 +5,8 @@ one for every service port it is shown, and `plan` turns the difference of the r
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from kbpf.datapath.ebpf import layout, shapes
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, Deferrals
@@ -55,8 +56,7 @@ _VERDICTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """One service port in one family as the maps hold it. Service id 0: all its frontends are left to iptables."""
 
     frontends: FrontendRows = ()
@@ -133,7 +133,7 @@ def frontend_rows(
 
 def source_ranges(port: ResolvedPort, frontends: FrontendRows, service_id: int) -> tuple[SourceRangeKey, ...]:
     """For the frontends that say so."""
-    if not any(value.flags & FrontendFlag.SOURCE_RANGES for _, value in frontends):
+    if not port.source_ranges or not any(value.flags & FrontendFlag.SOURCE_RANGES for _, value in frontends):
         return ()
     return tuple(sorted({source_range(service_id, cidr) for cidr in port.source_ranges}))
 

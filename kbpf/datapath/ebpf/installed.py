@@ -16,7 +16,7 @@ from kbpf.datapath.ebpf.encode import Encoded
 from kbpf.datapath.ebpf.ids import Ids
 from kbpf.datapath.ebpf.room import Room
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
-from kbpf.datapath.ebpf.shapes import BackendKey, BackendValue, DeferReason, FrontendFlag, Kind
+from kbpf.datapath.ebpf.shapes import BackendKey, BackendValue, DeferReason, FrontendFlag, FrontendValue, Kind
 from kbpf.datapath.interface import MapFill
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ResolvedPort, ServiceTable
@@ -36,7 +36,8 @@ class Change:
     """All that were decided anew."""
     before: list[Encoded] = field(default_factory=list)
     after: list[Encoded] = field(default_factory=list)
-    new_backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
+    new_backends: range = range(0)
+    """Their ids."""
     old_backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
 
     @property
@@ -54,9 +55,8 @@ class Change:
     def known(self) -> Rows:
         return _rows(self.before, self.old_backends)
 
-    @property
-    def wanted(self) -> Rows:
-        return _rows(self.after, self.new_backends)
+    def wanted(self, ids: Ids) -> Rows:
+        return _rows(self.after, ids.rows(self.new_backends))
 
 
 class Installed:
@@ -87,7 +87,7 @@ class Installed:
         admission = Admission(self.ids, self._room, self.generations)
         for name in sorted(names):
             self._change_service(name, table, admission, change)
-        change.new_backends = self.ids.rows(range(first_new, self.ids.next_backend))
+        change.new_backends = range(first_new, self.ids.next_backend)
         change.old_backends = self.ids.drop_unused()
         self.used[layout.BACKENDS.name] += len(change.new_backends) - len(change.old_backends)
         return change
@@ -125,6 +125,11 @@ class Installed:
         }
 
     @property
+    def defers(self) -> bool:
+        """Is any frontend left to iptables?"""
+        return bool(self.spilled) or any(self._deferred[reason] for reason in DeferReason if reason)
+
+    @property
     def fill(self) -> dict[str, MapFill]:
         """How full the maps are whose rows are ours alone."""
         return {
@@ -148,7 +153,7 @@ class Installed:
         before, after = self._ports.pop(name, {}), {}
         for port in table.ports_of(name):
             key = PortKey.of(port)
-            after[key] = self._encode(port, table, admission, before.get(key, _NOTHING))
+            after[key] = self._encode(key, port, table, admission, before.get(key, _NOTHING))
         for key in before.keys() | after.keys():
             old, new = before.get(key, _NOTHING), after.get(key, _NOTHING)
             if old != new:
@@ -160,8 +165,10 @@ class Installed:
         if after:
             self._ports[name] = after
 
-    def _encode(self, port: ResolvedPort, table: ServiceTable, admission: Admission, before: Encoded) -> Encoded:
-        key, frontends = PortKey.of(port), table.owned_frontends(port)
+    def _encode(
+        self, key: PortKey, port: ResolvedPort, table: ServiceTable, admission: Admission, before: Encoded
+    ) -> Encoded:
+        frontends = table.owned_frontends(port)
         found = deferrals(port, frontends, self._settings)
         self.spilled.pop(key, None)
         if not all(found.get(frontend, SERVED).is_complete for frontend in frontends):
@@ -175,17 +182,19 @@ class Installed:
     def _count(self, old: Encoded, new: Encoded) -> None:
         self.ids.use(new.backends)
         self.ids.release(old.backends)
-        self.used.update(new.sizes)
-        self.used.subtract(old.sizes)
-        self._deferred.update(value.defer_reason for _, value in new.frontends)
-        self._deferred.subtract(value.defer_reason for _, value in old.frontends)
-        self._external += _external(new) - _external(old)
+        self._add(new, 1)
+        self._add(old, -1)
+
+    def _add(self, encoded: Encoded, sign: int) -> None:
+        for name, count in encoded.sizes.items():
+            self.used[name] += sign * count
+        for _, value in encoded.frontends:
+            self._deferred[value.defer_reason] += sign
+            self._external += sign * _is_external(value)
 
 
-def _external(encoded: Encoded) -> int:
-    return sum(
-        value.kind != Kind.CLUSTER_IP and not value.flags & FrontendFlag.DEFER_PACKETS for _, value in encoded.frontends
-    )
+def _is_external(value: FrontendValue) -> bool:
+    return value.kind != Kind.CLUSTER_IP and not value.flags & FrontendFlag.DEFER_PACKETS
 
 
 def _rows(encoded: Iterable[Encoded], backends: dict[BackendKey, BackendValue]) -> Rows:
