@@ -104,6 +104,11 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
     return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
 
 
+def load_programs(config: Config, own: Node | None, clock: Clock) -> None:
+    """What a first sync of eBPF begins with, ahead of it. Raises KbpfError."""
+    make_ebpf(config, own, clock).load()
+
+
 def make_ebpf(config: Config, own: Node | None, clock: Clock) -> "EbpfDatapath":
     from kbpf import ebpf_parts  # only now: iptables alone needs none of it, and starts faster so
 

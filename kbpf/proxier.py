@@ -57,11 +57,13 @@ class Proxier:
         publish: Callable[[Status], None],
         *,
         expects_node: bool = False,
+        node_known: Callable[[Node | None], None] = lambda own: None,
         found_wrong: Callable[[Problem], None] = lambda problem: None,
     ) -> None:
         """`datapath` is called once, at the first sync: its settings depend on the Node, which arrives as an event.
 
         `expects_node`: the source knows all Nodes, so that one which it does not know is none of the cluster.
+        `node_known` is told of the Node when it is certain while other lists are still to come.
         `found_wrong` is told of each new problem of an object.
         """
         self._node_name = node_name
@@ -69,6 +71,7 @@ class Proxier:
         self._make_datapath = datapath
         self._udp_cleanup = udp_cleanup
         self._publish = publish
+        self._node_known = node_known
         self._found_wrong = found_wrong
         self._expects_node = expects_node
         self._datapath: Datapath | None = None
@@ -85,6 +88,8 @@ class Proxier:
         """Take one event; True when a sync should follow."""
         if isinstance(event, Synced):
             self._missing.discard(event.kind)
+            if event.kind is Kind.NODE and not self.is_ready:
+                self._node_known(self._node)
             return self.is_ready
         if isinstance(event, NodeChanged):
             return self._take_node(event) and self.is_ready

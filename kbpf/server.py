@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from types import FrameType
 
 from kbpf.clock import Clock, SystemClock
-from kbpf.composition import Background, choose_datapath, intervals, make_datapath
+from kbpf.composition import Background, choose_datapath, intervals, load_programs, make_datapath
 from kbpf.config import Config
 from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
@@ -21,6 +21,7 @@ from kbpf.control import ControlLoop
 from kbpf.datapath.interface import Datapath
 from kbpf.errors import HostError, KbpfError
 from kbpf.feed import make_feed
+from kbpf.head_start import HeadStart
 from kbpf.host.conntrack import KernelConntrack
 from kbpf.host.process import adjust_oom_score, release_memory
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
@@ -81,7 +82,10 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
         observation.publisher.synced(status)
         _after_sync(tuning, is_full=status.report.full)
 
+    head_start = HeadStart(lambda own: load_programs(config, own, clock))
+
     def first_datapath(own: Node | None) -> Datapath:
+        head_start.wait()
         for words in settings_advice(config, own):
             log.warning(words)
         return make_datapath(datapath_name, config, own, clock)
@@ -93,6 +97,7 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
         _make_udp_cleanup(config, datapath_name, clock),
         publish,
         expects_node=not config.manifests,
+        node_known=head_start.begin if datapath_name == "ebpf" else lambda own: None,
         found_wrong=observation.problem,
     )
 

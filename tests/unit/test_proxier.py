@@ -34,6 +34,7 @@ class Rig:
         self.datapath = RecordingDatapath()
         self.published: list[Status] = []
         self.nodes_seen: list[object] = []
+        self.nodes_known: list[object] = []
         self.conntrack = FakeConntrack()
         self.proxier = Proxier(
             NODE_NAME,
@@ -41,6 +42,7 @@ class Rig:
             self._make_datapath,
             UdpCleanup(self.conntrack, FakeClock()),
             self.published.append,
+            node_known=self.nodes_known.append,
         )
 
     def _make_datapath(self, own_node: object) -> RecordingDatapath:
@@ -180,6 +182,20 @@ def test_the_datapath_is_made_once_with_the_node_that_the_lists_held(rig: Rig):
     rig.proxier.sync()
     rig.proxier.sync()
     assert rig.nodes_seen == [own]
+
+
+def test_the_node_is_told_of_as_soon_as_it_is_known_and_before_any_sync(rig: Rig):
+    own = node(NODE_NAME, "192.168.60.11")
+    rig.proxier.take(Synced(Kind.SERVICE))
+    rig.take(own)
+    assert rig.nodes_known == []
+    rig.proxier.take(Synced(Kind.NODE))
+    assert (rig.nodes_known, rig.nodes_seen) == ([own], [])
+
+
+def test_when_the_node_is_the_last_to_be_known_the_sync_is_at_hand(rig: Rig):
+    rig.lists_complete()
+    assert rig.nodes_known == []
 
 
 def test_a_problem_of_an_object_is_one_log_line_and_the_others_go_on(rig: Rig):

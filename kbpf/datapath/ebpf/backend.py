@@ -154,6 +154,14 @@ class EbpfDatapath:
     def probe(self) -> Support:
         return self._programs.probe()
 
+    def load(self) -> None:
+        """Have programs and maps in the kernel, in force nowhere, so that the first sync need not wait for a compiler.
+
+        Sizes are those that are there, or usual: a sync that needs more has them made anew.
+        """
+        self._open({LOCAL_ADDR.name: len(self._local_addresses())})
+        self._close()
+
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
         return self.commit(self.prepare(table, dirty, full=full))
 

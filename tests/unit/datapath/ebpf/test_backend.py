@@ -423,6 +423,15 @@ def test_hooks_are_attached_only_after_every_row_is_written(node: EbpfNode):
     assert node.programs.attached
 
 
+def test_a_load_ahead_of_the_first_sync_puts_nothing_in_force_and_writes_no_row(node: EbpfNode):
+    node.datapath.load()
+    assert node.programs.maps is not None
+    assert (node.programs.attached, node.maps.writes) == (False, 0)
+    loaded = node.programs.maps
+    node.sync(WEB)
+    assert node.programs.maps is loaded
+
+
 def test_programs_that_do_not_load_or_attach_fail_the_sync_as_such(node: EbpfNode):
     node.programs.load_failure = LoadFailed("the verifier says no")
     with pytest.raises(LoadFailed, match="the verifier"):
