@@ -5,12 +5,12 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 # Tests with a target of their own, which builds what they need.
-APART := parity or cluster or image or release
+APART := parity or cluster or image or release or deb
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
 .PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
-.PHONY: changelog release-check
+.PHONY: changelog release-check deb test-deb
 .PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell
 
 help:
@@ -109,6 +109,14 @@ release-check: setup ## wheel and sdist: complete, equal whenever they are built
 	@scripts/setup.sh git
 	$(PYTEST) -m release tests/release
 	$(PYTEST) --quiet tests/unit/test_versions.py
+
+deb: setup ## the Debian package for this distribution, in build/deb
+	@scripts/setup.sh debhelper
+	deploy/debian/build.sh build/deb
+
+test-deb: deb ## that package on a minimal system: installed, serving with the unit's rights, purged (root)
+	@scripts/setup.sh mmdebstrap
+	$(PYTEST) -m deb tests/debian
 
 clean: ## remove the environment and every cache
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
