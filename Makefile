@@ -5,12 +5,12 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST := $(BIN)/pytest
 # Tests with a target of their own, which builds what they need.
-APART := parity or cluster or image or release or deb
+APART := parity or cluster or image or release or deb or chart
 
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
 .PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
-.PHONY: changelog release-check deb test-deb
+.PHONY: changelog release-check deb test-deb test-chart
 .PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell
 
 help:
@@ -117,6 +117,10 @@ deb: setup ## the Debian package for this distribution, in build/deb
 test-deb: deb ## that package on a minimal system: installed, serving with the unit's rights, purged (root)
 	@scripts/setup.sh mmdebstrap
 	$(PYTEST) -m deb tests/debian
+
+test-chart: cluster-tools ## the Helm chart: equal to the kustomizations, taken by a real API server (root)
+	@tests/chart/build.sh
+	$(PYTEST) -m chart tests/chart
 
 clean: ## remove the environment and every cache
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -19,3 +19,8 @@ def test_the_package_takes_it_from_the_code() -> None:
 def test_the_manifests_name_the_image_of_this_version() -> None:
     base = yaml.safe_load((REPOSITORY / "deploy/kubernetes/base/kustomization.yaml").read_text())
     assert [image["newTag"] for image in base["images"]] == [__version__]
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((REPOSITORY / "deploy/helm/kbpf/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
