@@ -160,8 +160,9 @@ static __always_inline bool is_translated(enum reason reason)
 	       reason == REASON_REMEMBERED || reason == REASON_REJECTED;
 }
 
+/* A row of "key" that tells of an earlier flow is "old"; it goes, or becomes the new one's. */
 static __always_inline enum reason begin(const struct packet *packet, struct flow_key *key,
-					 struct flow_value *flow)
+					 struct flow_value *flow, struct flow_value *old)
 {
 	int zero = 0;
 	struct config_value *node = config.lookup(&zero);
@@ -174,9 +175,12 @@ static __always_inline enum reason begin(const struct packet *packet, struct flo
 	/* Somebody else's connection, or one whose row was lost: its middle means nothing here. */
 	if (packet->protocol == TCP && !opens(packet))
 		return REASON_NO_FLOW;
-	if (!packet->has_transport)
-		return REASON_NO_FLOW;
-	reason = choose(packet, node, flow);
+	reason = packet->has_transport ? choose(packet, node, flow) : REASON_NO_FLOW;
+	if (old) {
+		if (is_translated(reason) && renew_flow(packet, key, flow, old))
+			return reason;
+		forget_flow(key, old);
+	}
 	if (!is_translated(reason))
 		return reason;
 	opened = open_flow(packet, key, flow);

@@ -198,6 +198,13 @@ static __always_inline void forget_flow(struct flow_key *key, const struct flow_
 	flows.delete(key);
 }
 
+/* Two rows that tell of one client's port and one frontend. */
+static __always_inline bool is_same_call(const struct flow_value *a, const struct flow_value *b)
+{
+	return a->client_port == b->client_port && a->frontend_port == b->frontend_port &&
+	       same_address(&a->frontend_address, &b->frontend_address);
+}
+
 /*
  * Two frontends may lead to one backend, and one client may use one port for both:
  * the later flow gets another client port on the backend's side.
@@ -212,9 +219,7 @@ static __always_inline bool claim_answers(const struct flow_key *key, struct flo
 		if (!flows.insert(&back, flow))
 			return true;
 		taken = flows.lookup(&back);
-		if (taken && taken->client_port == flow->client_port &&
-		    taken->frontend_port == flow->frontend_port &&
-		    same_address(&taken->frontend_address, &flow->frontend_address)) {
+		if (taken && is_same_call(taken, flow)) {
 			flows.update(&back, flow);
 			return true;
 		}
@@ -223,6 +228,34 @@ static __always_inline bool claim_answers(const struct flow_key *key, struct flo
 		back.destination_port = flow->translated_port;
 	}
 	return false;
+}
+
+/*
+ * A client that uses a port again, and is led to the same backend: both rows are
+ * written over in place. To delete and insert them costs more than all the rest.
+ */
+static __always_inline bool renew_flow(const struct packet *packet, const struct flow_key *key,
+				       struct flow_value *flow, struct flow_value *old)
+{
+	struct flow_key other;
+	struct flow_value *back;
+
+	if (old->backend_port != flow->backend_port ||
+	    !same_address(&old->backend_address, &flow->backend_address))
+		return false;
+	flow->translated_port = old->translated_port;
+	other = other_key(key, flow);
+	back = flows.lookup(&other);
+	if (!back || !is_same_call(back, flow)) {
+		flow->translated_port = flow->client_port;
+		return false;
+	}
+	flow->last_seen_s = now_s();
+	*back = *flow;
+	flow->seen = seen_in(packet);
+	*old = *flow;
+	note_answering(flow, packet->protocol);
+	return true;
 }
 
 /* REASON_CHOSEN: remembered, with the answers' row first. */

@@ -65,27 +65,38 @@ static __always_inline __u32 difference(const struct address *from, const struct
 
 /* In the network header alone. */
 static __always_inline int store_address(struct __sk_buff *skb, const struct packet *packet,
-					 enum end end, const struct address *to, __u32 change)
+					 enum end end, const struct address *from,
+					 const struct address *to)
 {
 	__u32 offset = address_offset(packet, end);
 
 	if (!packet->is_ipv4)
 		return store(skb, offset, to, sizeof(*to), BPF_F_RECOMPUTE_CSUM);
-	return bpf_l3_csum_replace(skb, packet->network + IPV4_CHECKSUM, 0, change, 0) ||
+	return bpf_l3_csum_replace(skb, packet->network + IPV4_CHECKSUM, from->word[3], to->word[3],
+				   sizeof(to->word[3])) ||
 	       store(skb, offset, &to->word[3], sizeof(to->word[3]), 0);
+}
+
+/* In the checksum that covers the address as part of a pseudo header. */
+static __always_inline int replace_pseudo(struct __sk_buff *skb, const struct packet *packet,
+					  const struct address *from, const struct address *to)
+{
+	__u64 flags = BPF_F_PSEUDO_HDR | zero_flag(packet);
+	__u32 offset = checksum_offset(packet);
+
+	if (packet->is_ipv4)
+		return bpf_l4_csum_replace(skb, offset, from->word[3], to->word[3],
+					   flags | sizeof(to->word[3]));
+	return bpf_l4_csum_replace(skb, offset, 0, difference(from, to), flags);
 }
 
 static __always_inline int set_address(struct __sk_buff *skb, const struct packet *packet,
 				       enum end end, const struct address *from,
 				       const struct address *to)
 {
-	__u64 flags = BPF_F_PSEUDO_HDR | zero_flag(packet);
-	__u32 change = difference(from, to);
-
-	if (packet->has_transport &&
-	    bpf_l4_csum_replace(skb, checksum_offset(packet), 0, change, flags))
+	if (packet->has_transport && replace_pseudo(skb, packet, from, to))
 		return -1;
-	return store_address(skb, packet, end, to, change);
+	return store_address(skb, packet, end, from, to);
 }
 
 static __always_inline int set_port(struct __sk_buff *skb, const struct packet *packet,
@@ -132,7 +143,7 @@ static __always_inline int set_quoted_address(struct __sk_buff *skb, const struc
 	if (quoted_checksum(skb, error, quoted, 0, change, 0))
 		return -1;
 	if (quoted->is_ipv4)
-		return store_address(skb, quoted, end, to, change);
+		return store_address(skb, quoted, end, from, to);
 	return store(skb, address_offset(quoted, end), to, sizeof(*to), 0) ||
 	       bpf_l4_csum_replace(skb, error->transport + ICMP_CHECKSUM, 0, change, 0);
 }
@@ -153,12 +164,10 @@ static __always_inline int set_error_address(struct __sk_buff *skb, const struct
 					     enum end end, const struct address *from,
 					     const struct address *to)
 {
-	__u32 change = difference(from, to);
-
-	if (!error->is_ipv4 &&
-	    bpf_l4_csum_replace(skb, error->transport + ICMP_CHECKSUM, 0, change, BPF_F_PSEUDO_HDR))
+	if (!error->is_ipv4 && bpf_l4_csum_replace(skb, error->transport + ICMP_CHECKSUM, 0,
+						   difference(from, to), BPF_F_PSEUDO_HDR))
 		return -1;
-	return store_address(skb, error, end, to, change);
+	return store_address(skb, error, end, from, to);
 }
 
 #endif

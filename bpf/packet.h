@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a packet says of itself, read and never written here. Bytes are read by
- * offset and not through pointers, so packets may lie in pieces. The same parser
- * reads packets and what ICMP errors quote of them.
+ * What a packet says of itself, read and never written here. Bytes are named by
+ * offset and not by pointers, so packets may lie in pieces. The same parser reads
+ * packets and what ICMP errors quote of them.
  */
 #ifndef KBPF_PACKET_H
 #define KBPF_PACKET_H
@@ -23,6 +23,9 @@
 #define DESTINATION 60
 #define MAX_EXTENSION_HEADERS 6
 #define FRAGMENT_TIMEOUT_S 30 /* the kernel's own */
+
+#define PLACE(field) ((void *)(long)(field)) /* the kernel gives pointers in 32 bits */
+#define IN_PLACE 256 /* bytes, in which headers begin; the verifier wants a bound */
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -85,12 +88,27 @@ struct packet {
 	__u32 transport;
 };
 
+/*
+ * In place where the bytes lie in the packet's first piece, as headers nearly always
+ * do: a call of the helper costs more than all that is done with them.
+ */
+static __always_inline bool read_bytes(struct __sk_buff *skb, __u32 offset, void *to, __u32 length)
+{
+	void *start = PLACE(skb->data), *end = PLACE(skb->data_end);
+
+	if (offset < IN_PLACE && start + offset + length <= end) {
+		__builtin_memcpy(to, start + offset, length);
+		return true;
+	}
+	return !bpf_skb_load_bytes(skb, offset, to, length);
+}
+
 static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *packet)
 {
 	struct ipv4_header ip;
 	__u32 length;
 
-	if (bpf_skb_load_bytes(skb, packet->network, &ip, sizeof(ip)))
+	if (!read_bytes(skb, packet->network, &ip, sizeof(ip)))
 		return false;
 	length = (ip.version_and_length & 0xf) * 4;
 	if (ip.version_and_length >> 4 != 4 || length < sizeof(ip))
@@ -150,7 +168,7 @@ static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *pac
 {
 	struct ipv6_header ip;
 
-	if (bpf_skb_load_bytes(skb, packet->network, &ip, sizeof(ip)))
+	if (!read_bytes(skb, packet->network, &ip, sizeof(ip)))
 		return false;
 	if (bpf_ntohl(ip.version_and_flow) >> 28 != 6)
 		return false;
@@ -178,7 +196,7 @@ static __always_inline bool parse_ports(struct __sk_buff *skb, struct packet *pa
 {
 	__be16 ports[2];
 
-	if (bpf_skb_load_bytes(skb, packet->transport, ports, sizeof(ports)))
+	if (!read_bytes(skb, packet->transport, ports, sizeof(ports)))
 		return false;
 	packet->source_port = ports[0];
 	packet->destination_port = ports[1];
@@ -189,7 +207,7 @@ static __always_inline bool parse_tcp(struct __sk_buff *skb, struct packet *pack
 {
 	struct tcp_start tcp;
 
-	if (bpf_skb_load_bytes(skb, packet->transport, &tcp, sizeof(tcp)))
+	if (!read_bytes(skb, packet->transport, &tcp, sizeof(tcp)))
 		return false;
 	packet->source_port = tcp.source_port;
 	packet->destination_port = tcp.destination_port;

@@ -58,20 +58,20 @@ static __always_inline bool is_under_way(struct flow_key answer)
 static __always_inline enum reason forward(struct __sk_buff *skb, const struct packet *packet)
 {
 	struct flow_key key = key_of(packet, FLOW_FROM_CLIENT);
-	struct flow_value flow, *found;
+	struct flow_value flow, *found, *old = NULL;
 	enum reason reason = REASON_REMEMBERED;
 
 	if (packet->is_bridged && is_under_way(key_of_answer(packet, FLOW_FROM_BACKEND)))
 		return REASON_NOT_A_FRONTEND;
 	found = find_flow(&key, &flow);
 	if (found && !is_current(packet, &key, &flow)) {
-		forget_flow(&key, &flow);
+		old = found;
 		found = NULL;
 	}
 	if (found)
 		touch(found, &key, packet, &flow);
 	else
-		reason = begin(packet, &key, &flow);
+		reason = begin(packet, &key, &flow, old);
 	if (!is_translated(reason))
 		return reason;
 	mark(skb, found, &key, &flow);

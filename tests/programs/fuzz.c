@@ -48,6 +48,9 @@ static enum reason run(int (*program)(struct __sk_buff *), struct made *made, in
 		before[i] = counted(i);
 	skb.bytes = allocate(made->length);
 	memcpy(skb.bytes, made->bytes, made->length);
+	skb.data = (__u64)skb.bytes;
+	/* What lies in pieces ends early. */
+	skb.data_end = skb.data + (by_chance(80) ? made->length : below(made->length));
 	*verdict = program(&skb);
 	*mark = skb.mark;
 	memcpy(made->bytes, skb.bytes, made->length);

@@ -44,6 +44,8 @@ struct __sk_buff {
 	__u32 vlan_tci;
 	__u32 ifindex;
 	__u32 tc_index;
+	__u64 data; /* the kernel's have 32 bits, and are pointers to programs all the same */
+	__u64 data_end;
 	__u8 *bytes;
 };
 
@@ -310,15 +312,21 @@ static bool checksum_at(struct __sk_buff *skb, __u32 offset, __u16 *found)
 	return !(offset & 1) && !bpf_skb_load_bytes(skb, offset, found, sizeof(*found));
 }
 
+/* What takes a number of so many bytes out of a sum. */
+static __u64 without(__u32 number, __u64 size)
+{
+	return (size >= 2 ? (__u16)~number : 0) + (size == 4 ? (__u16) ~(number >> 16) : 0);
+}
+
 static int replace(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 size)
 {
 	__u16 found;
 
 	if (!checksum_at(skb, offset, &found))
 		return -14;
-	if (size == 0 ? from != 0 : size != 2)
+	if (size == 0 ? from != 0 : size != 2 && size != 4)
 		return -22;
-	found = ~fold((__u64)(__u16)~found + (size ? (__u16)~from : 0) + fold(to));
+	found = ~fold((__u64)(__u16)~found + without(from, size) + fold(to));
 	memcpy(skb->bytes + offset, &found, sizeof(found));
 	return 0;
 }

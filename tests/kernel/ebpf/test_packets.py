@@ -10,6 +10,7 @@ from kbpf.datapath.ebpf.shapes import (
     ConfigFlag,
     ConfigValue,
     FlowDirection,
+    FlowSeen,
     FlowValue,
     FrontendFlag,
     IndexKey,
@@ -425,6 +426,32 @@ def test_a_syn_chooses_again_when_the_connection_before_it_is_closing(device: De
         else:
             device.leave(segment(Ends(pod, 8080, device.net.client, 40000), flags))
     assert destinations == set(device.net.pods)
+
+
+def test_a_port_that_is_used_again_has_a_new_connection_in_the_rows_of_the_old_one(device: Device) -> None:
+    device.serve(external(device.net))
+    there = to_vip(device.net)
+    for _ in range(2):
+        first = device.arrive(segment(there))
+        answer = translated(first).swapped
+        assert first.mark == MARK
+        assert [row.seen for row in device.rows(FlowDirection.FROM_CLIENT)] == [FlowSeen.PACKET | FlowSeen.SYN]
+        assert [row.seen for row in device.rows(FlowDirection.FROM_BACKEND)] == [0]
+        assert translated(device.leave(segment(answer, "SA"))) == there.swapped
+        assert device.arrive(segment(there, "FA")).mark == 0
+        device.leave(segment(answer, "FA"))
+
+
+def test_a_port_that_is_used_again_keeps_what_the_backend_sees_of_it(device: Device) -> None:
+    device.serve(external(device.net), Frontend(device.net.node, 81, Kind.EXTERNAL_IP))
+    device.arrive(segment(to_vip(device.net)))
+    call = Ends(device.net.client, 40000, device.net.node, 81)
+    for _ in range(2):
+        seen = translated(device.arrive(segment(call)))
+        assert seen.source_port != 40000
+        assert translated(device.leave(segment(seen.swapped, "SA"))) == call.swapped
+        device.arrive(segment(call, "R"))
+    assert len(device.rows(FlowDirection.FROM_BACKEND)) == 2
 
 
 def test_datagrams_stay_with_their_backend_until_it_leaves(device: Device) -> None:
