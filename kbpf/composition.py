@@ -157,6 +157,9 @@ class NodeIptables:
     def lost(self) -> tuple[str, ...]:
         return self._iptables.lost()
 
+    def examine(self) -> None:
+        return self._iptables.examine()
+
     def dump(self) -> str:
         return self._iptables.dump()
 

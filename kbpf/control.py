@@ -53,7 +53,7 @@ class ControlLoop:
             while not self._is_stopping:
                 self._take_events(self._seconds_until_due())
                 if not self._is_stopping and self._seconds_until_due() == 0:
-                    self.sync()
+                    self._act()
         finally:
             self._inbox.close()
 
@@ -68,13 +68,32 @@ class ControlLoop:
         finally:
             self._inbox.close()
 
-    def sync(self) -> None:
-        """One run of the line: its sentence or its error in the log, its result in the health and the runner."""
+    def _act(self) -> None:
+        """A sync that is due goes before the next step of a look."""
+        if self._inspections.has_steps and self._seconds_until_sync() > 0:
+            self.step()
+        else:
+            self.sync()
+
+    def step(self) -> None:
+        """One step of a look at the kernel; what it finds is put right at once."""
+        try:
+            found = self._inspections.step()
+        except KbpfError as error:
+            found = (str(error),)
+        if found:
+            self.sync(found)
+
+    def sync(self, found: tuple[str, ...] = ()) -> None:
+        """One run of the line: its sentence or its error in the log, its result in the health and the runner.
+
+        `found`: what others altered, as a look has just found.
+        """
         is_asked_for = self._runner.is_requested
         self._runner.started()
         self._publisher.syncing()
         try:
-            looks_closer, lost = self._inspect()
+            looks_closer, lost = (False, found) if found else self._inspect()
             report = self._proxier.sync(full=looks_closer or bool(lost))
         except KbpfError as error:
             self._runner.finished(False)
@@ -99,14 +118,25 @@ class ControlLoop:
         """None: nothing can be done before the initial lists are complete."""
         if not self._proxier.is_ready:
             return None
+        return 0.0 if self._inspections.has_steps else self._seconds_until_sync()
+
+    def _seconds_until_sync(self) -> float:
         return max(0.0, min(self._runner.seconds_until_due(), self._inspections.seconds_until_due()))
 
     def _inspect(self) -> tuple[bool, tuple[str, ...]]:
-        """When it is time to: whether to look at everything, and if not, what a cheap look finds gone."""
+        """When it is time to: whether to sync everything, and if not, what a cheap look finds gone.
+
+        Where the datapath can look at everything in steps, they begin after this sync.
+        """
         if not self._inspections.is_due():
             return False, ()
         self._inspections.looked()
-        return (True, ()) if self._inspections.may_be_full else (False, self._proxier.lost())
+        steps = self._proxier.examine()
+        if steps is None and self._inspections.may_be_full:
+            return True, ()
+        if steps is not None and self._inspections.may_begin:
+            self._inspections.begin(steps)
+        return False, self._proxier.lost()
 
     def _take_events(self, timeout_s: float | None) -> None:
         """Wait for an event, then take all that are there: many events, one sync."""

@@ -10,7 +10,7 @@ server.py owns the thread that calls it and decides with the runner when to. Not
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -135,6 +135,10 @@ class Proxier:
     def lost(self) -> tuple[str, ...]:
         """What others took out of force since the last sync. Nothing when the next one is full anyway."""
         return () if self._datapath is None or self._needs_full else self._datapath.lost()
+
+    def examine(self) -> Iterator[tuple[str, ...]] | None:
+        """A look that sees everything, in steps between which syncs may come. None: only a full sync does."""
+        return None if self._datapath is None or self._needs_full else self._datapath.examine()
 
     def sync(self, *, full: bool = False) -> SyncReport:
         """Bring the kernel in step. A full sync looks at everything and finds what others did to it.

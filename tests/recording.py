@@ -1,6 +1,6 @@
 """A datapath that remembers what it was asked to hold, and fails when it is told to."""
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from kbpf.datapath.interface import Answer, FamilyReport, Support, SyncReport
@@ -14,7 +14,8 @@ from kbpf.model.table import ResolvedPort, ServiceTable
 class RecordingDatapath:
     """`held` is what the kernel would hold; `syncs` are (dirty services, full) of the calls that succeeded.
 
-    `repairs` are writes of full syncs for which no change of ours is the reason, `missing` is what `lost` answers.
+    `repairs` are writes of full syncs for which no change of ours is the reason, `missing` is what `lost`
+    answers, `steps` what `examine` does; without any, only a full sync looks closer.
     """
 
     name: str = "recording"
@@ -23,6 +24,7 @@ class RecordingDatapath:
     syncs: list[tuple[frozenset[ServiceName], bool]] = field(default_factory=list)
     repairs: int = 0
     missing: tuple[str, ...] = ()
+    steps: list[tuple[str, ...]] = field(default_factory=list)
     duration_s: float = 0.0
     warnings: tuple[str, ...] = ()
     cleanups: int = 0
@@ -55,6 +57,9 @@ class RecordingDatapath:
 
     def lost(self) -> tuple[str, ...]:
         return self.missing
+
+    def examine(self) -> Iterator[tuple[str, ...]] | None:
+        return iter(self.steps) if self.steps else None
 
     def dump(self) -> str:
         self.dumps += 1

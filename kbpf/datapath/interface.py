@@ -3,7 +3,7 @@
 A datapath is owned by the control thread. It translates the ServiceTable and decides nothing about endpoints.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -115,6 +115,14 @@ class Datapath(Protocol):
 
         Cheap at any size, so it cannot see everything: altered rules or entries are found by a full sync only. Nothing
         is lost before the first sync.
+        """
+        ...
+
+    def examine(self) -> Iterator[tuple[str, ...]] | None:
+        """A look that sees everything, in steps of a few milliseconds: each says what it found altered.
+
+        Syncs may come between two steps, and a full sync restores what was found. None: only a full sync sees more
+        than `lost`.
         """
         ...
 

@@ -8,7 +8,7 @@ that they translated live on only while some rule keeps conntrack at work, so th
 With `holds_all` the residue is everything, as a safety net beneath eBPF.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
@@ -106,12 +106,22 @@ class ResidualDatapath(Generic[Decision]):
     def lost(self) -> tuple[str, ...]:
         return self._ebpf.lost() + (self._iptables.lost() if self._needs_rules else ())
 
+    def examine(self) -> Iterator[tuple[str, ...]] | None:
+        steps = self._ebpf.examine()
+        return None if steps is None else self._examine(steps)
+
     def dump(self) -> str:
         return self._ebpf.dump() + (self._iptables.dump() if self._holds_rules else "")
 
     def cleanup(self) -> None:
         self._ebpf.cleanup()
         self._iptables.cleanup()
+
+    def _examine(self, steps: Iterator[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+        yield from steps
+        if self._needs_rules:
+            # The rules are few, as a rule; and to look at all of them is to bring them in step.
+            yield ("rules",) if self._iptables.sync(self._table, frozenset(), full=True).writes else ()
 
     def _follows_rules(self) -> bool:
         """Is this the first sync, on a node where rules of an earlier process may carry every service? Then writing the

@@ -4,7 +4,7 @@ server.py composes them: iptables alone is a ReplacingDatapath, eBPF is a Fallin
 """
 
 import logging
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import Protocol
 
@@ -76,6 +76,9 @@ class ReplacingDatapath:
         self._retire_replaced()
         return self._datapath.lost()
 
+    def examine(self) -> Iterator[tuple[str, ...]] | None:
+        return self._datapath.examine()
+
     def dump(self) -> str:
         return self._datapath.dump()
 
@@ -125,6 +128,9 @@ class FallingBackDatapath:
 
     def lost(self) -> tuple[str, ...]:
         return self._active.lost()
+
+    def examine(self) -> Iterator[tuple[str, ...]] | None:
+        return self._active.examine()
 
     def dump(self) -> str:
         return self._active.dump()

@@ -1,4 +1,7 @@
-"""Somebody removes what eBPF needs under a running kbpf. The next change of a Service repairs it, still by eBPF."""
+"""Somebody removes what eBPF needs under a running kbpf. The next change of a Service repairs it, still by eBPF.
+
+What is altered inside the maps is found without a change, by the look of each sync period.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -6,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
+from kbpf.model.address import Address, packed
 from tests.builders import endpoint_slice, port, service
-from tests.kernel.world import World, backends
+from tests.kernel.world import World, backends, eventually
 from tests.manifests import write_manifests
 
 pytestmark = pytest.mark.root
@@ -46,3 +51,37 @@ def test_the_next_change_is_served_through_ebpf_again(world: World, tmp_path: Pa
         for sessions in stay:
             assert backends(sessions.ping()) == {f"{PODS[0]}:8080"}, what
     assert "via iptables" not in proxy.log.read_text()
+
+
+def delete_entries(maps: Maps) -> None:
+    maps.frontends.delete(maps.frontends.entries())
+
+
+def alter_entries(maps: Maps) -> None:
+    rows = {key: row._replace(address=packed(Address("10.42.1.99"))) for key, row in maps.backends.entries().items()}
+    maps.backends.update(rows)
+
+
+def add_entries(maps: Maps) -> None:
+    rows = maps.frontends.entries()
+    maps.frontends.update({key._replace(port=81): row._replace(port=81) for key, row in rows.items()})
+
+
+@pytest.mark.parametrize(
+    ("alter", "name"), [(delete_entries, "frontends"), (alter_entries, "backends"), (add_entries, "frontends")]
+)
+def test_altered_entries_are_as_they_were_after_a_sync_period(
+    world: World, tmp_path: Path, alter: Callable[[Maps], None], name: str
+):
+    world.serve(*(f"{pod}:8080" for pod in PODS))
+    folder = manifests(tmp_path / "manifests", *PODS)
+    proxy = world.proxy(folder, "--datapath=ebpf", "--iptables-sync-period=1s", "--iptables-min-sync-period=0s")
+    maps = Maps.open(Pins(world.node.bpffs))
+    try:
+        frontends = maps.frontends.entries().keys()
+        alter(maps)
+        eventually(lambda: f"another program took away: entries of {name}; it is back" in proxy.log.read_text())
+        assert maps.frontends.entries().keys() == frontends
+    finally:
+        maps.close()
+    assert backends(world.send(CALLER, "10.96.0.10:80", count=20)) == {f"{pod}:8080" for pod in PODS}

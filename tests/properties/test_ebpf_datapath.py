@@ -156,6 +156,7 @@ def test_partial_syncs_leave_the_same_maps_as_a_full_one_would(history: list[Ser
     node = new_node()
     for cluster in history:
         node.sync(cluster)
+        assert not any(node.datapath.examine())
     before = node.maps.dump()
     assert node.sync(history[-1], full=True).writes == 0
     node.restart()

@@ -214,6 +214,55 @@ def test_a_sync_between_inspections_asks_for_nothing_lost(dear: Rig):
     assert fulls(dear) == [True, False, False]
 
 
+@pytest.fixture
+def stepping() -> Rig:
+    """A synced datapath that is looked at in steps, at the moment when that begins."""
+    rig = Rig()
+    for kind in Kind:
+        rig.loop._take(Synced(kind))
+    rig.loop.sync()
+    rig.datapath.steps = [(), ("entries of slots",), ()]
+    rig.clock.advance(SYNC_PERIOD_S)
+    rig.loop.sync()
+    return rig
+
+
+def test_where_a_look_comes_in_steps_there_is_no_full_sync_until_one_finds_something(stepping: Rig):
+    stepping.loop._act()
+    assert fulls(stepping) == [True, False]
+    with capture_logs() as logs:
+        stepping.loop._act()
+    assert fulls(stepping) == [True, False, True]
+    assert logs[-1]["event"] == "another program took away: entries of slots; it is back"
+    assert stepping.loop._seconds_until_due() == SYNC_PERIOD_S
+
+
+def test_a_change_goes_before_the_next_step(stepping: Rig):
+    stepping.clock.advance(INTERVALS.min_interval_s)
+    stepping.runner.request()
+    stepping.loop._act()
+    assert fulls(stepping) == [True, False, False]
+    assert stepping.loop._seconds_until_due() == 0
+
+
+def test_a_look_that_found_nothing_ends_by_itself(stepping: Rig):
+    stepping.datapath.steps[1] = ()
+    for _ in range(len(stepping.datapath.steps) + 1):
+        stepping.loop._act()
+    assert fulls(stepping) == [True, False]
+    assert stepping.loop._seconds_until_due() == SYNC_PERIOD_S
+
+
+def test_what_a_step_cannot_read_is_looked_at_by_a_full_sync(stepping: Rig):
+    def steps():
+        raise MapError("slots: lookup failed")
+        yield
+
+    stepping.loop._inspections.begin(steps())
+    stepping.loop._act()
+    assert fulls(stepping) == [True, False, True]
+
+
 def test_a_held_lock_is_tried_again_after_two_seconds_then_four():
     rig = Rig()
     rig.datapath.failures += [RulesLocked("IPv4: held"), RulesLocked("IPv4: held")]

@@ -49,3 +49,39 @@ def test_a_full_sync_for_another_reason_is_a_look_as_well(inspections, clock):
     clock.advance(29)
     inspections.synced_fully(0.1)
     assert inspections.seconds_until_due() == 30
+
+
+def test_a_look_in_steps_counts_as_long_as_its_steps_took(inspections, clock):
+    def steps():
+        for _ in range(3):
+            clock.advance(0.2)
+            yield ()
+
+    inspections.begin(steps())
+    while inspections.has_steps:
+        assert inspections.step() == ()
+        clock.advance(7)  # somebody's changes
+    clock.advance(30)
+    assert not inspections.may_begin
+    clock.advance(30)
+    assert inspections.may_begin
+
+
+def test_what_a_full_sync_costs_is_no_price_of_a_look_in_steps(inspections, clock):
+    inspections.synced_fully(60)
+    assert not inspections.may_begin
+    clock.advance(30)
+    assert inspections.may_begin
+
+
+def test_a_full_sync_in_the_middle_of_a_look_saw_the_rest(inspections):
+    inspections.begin(iter([("entries of slots",), ()]))
+    assert inspections.step() == ("entries of slots",)
+    inspections.synced_fully(0.1)
+    assert not inspections.has_steps
+
+
+def test_while_a_look_goes_on_no_other_begins(inspections, clock):
+    clock.advance(3600)
+    inspections.begin(iter([()]))
+    assert not inspections.may_begin

@@ -7,12 +7,12 @@
 what it wrote. After a failure nothing is known, and the next sync is a full one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from kbpf.clock import Clock
-from kbpf.datapath.ebpf import store, text
+from kbpf.datapath.ebpf import examination, store, text
 from kbpf.datapath.ebpf.adopt import adopt
 from kbpf.datapath.ebpf.capacity import Sizes, demand
 from kbpf.datapath.ebpf.collector import Flows, FlowTimeouts
@@ -110,6 +110,9 @@ class Memory:
 
     installed: Installed
     node: Rows
+
+    def entries(self, spec: AnySpec) -> int:
+        return self.installed.used[spec.name] + len(self.node.of(spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,17 @@ class EbpfDatapath:
             return (str(error),)
         return () if is_in_force else ("the attachment of our programs",)
 
+    def examine(self) -> Iterator[tuple[str, ...]]:
+        services = self._memory.installed.services if self._memory else ()
+        for part in examination.parts(services):
+            if self._memory and self._maps:  # they are not known while the last sync failed
+                yield _told(examination.altered(self._maps, self._memory.installed.rows_of(part)))
+        if self._memory and self._maps:
+            yield _told(examination.altered(self._maps, self._memory.node))
+        for spec in examination.COUNTED:
+            if self._memory and self._maps:
+                yield _told(examination.miscounted(self._maps, spec, self._memory.entries(spec)))
+
     def residue(self, port: ResolvedPort) -> ResolvedPort | None:
         """The part of a service port that is left to iptables, by the last `prepare`; None: nothing."""
         return residue(port, self._table.owned_frontends(port), self._deferral) if self._defers else None
@@ -276,6 +290,10 @@ class EbpfDatapath:
         wanted.affinity = _moved(observed.affinity, change)
         wanted.wanted = {key: row for key, row in observed.wanted.items() if key.id in alive}
         return Difference(observed, wanted, installed, change.services)
+
+
+def _told(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"entries of {name}" for name in sorted(names))
 
 
 def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty: Set[ServiceName]) -> Difference:

@@ -80,6 +80,9 @@ class FakeMap(Generic[Key, Value]):
     def entries(self) -> dict[Key, Value]:
         return {self.spec.key.unpack(key): self.spec.value.unpack(value) for key, value in self._held.items()}
 
+    def size(self) -> int:
+        return len(self._held)
+
     def batches(self) -> Iterator[dict[Key, Value]]:
         yield self.entries()
 

@@ -101,6 +101,15 @@ class Installed:
         return rows
 
     @property
+    def services(self) -> tuple[ServiceName, ...]:
+        return tuple(self._ports)
+
+    def rows_of(self, services: Iterable[ServiceName]) -> Rows:
+        """All that the maps hold of them."""
+        encoded = [each for name in services for each in self._ports.get(name, {}).values()]
+        return _rows(encoded, self.ids.rows(frozenset().union(*(each.backends for each in encoded))))
+
+    @property
     def lacking(self) -> dict[str, int]:
         """The maps that had no room for all of the last change, and how many entries would have been enough."""
         return self._room.lacking

@@ -125,6 +125,15 @@ class BpfMap(Generic[Key, Value]):
 
     def batches(self) -> Iterator[dict[Key, Value]]:
         """The same, a part at a time."""
+        for batch in self._packed_batches():
+            keys, values = self.spec.key.unpack_all(batch.keys), self.spec.value.unpack_all(batch.values)
+            yield dict(zip(keys, values, strict=True))
+
+    def size(self) -> int:
+        """How many entries there are."""
+        return sum(batch.size for batch in self._packed_batches())
+
+    def _packed_batches(self) -> Iterator[libbpf.Batch]:
         position, room = None, min(BATCH, max(self.spec.max_entries, 1))
         while True:
             try:
@@ -134,8 +143,7 @@ class BpfMap(Generic[Key, Value]):
                     raise translated(error, self.spec, "lookup") from error
                 room *= 2
                 continue
-            keys, values = self.spec.key.unpack_all(batch.keys), self.spec.value.unpack_all(batch.values)
-            yield dict(zip(keys, values, strict=True))
+            yield batch
             if batch.is_last:
                 return
             position = batch.position

@@ -48,6 +48,9 @@ class TableDatapath:
     def lost(self) -> tuple[str, ...]:
         return ()
 
+    def examine(self) -> None:
+        return None
+
     def dump(self) -> str:
         return "".join(f"{port}\n" for port in self.table)
 

@@ -18,6 +18,9 @@ from kbpf.datapath.ebpf.shapes import (
     LocalFlag,
     Reason,
     ServiceKey,
+    SlotKey,
+    SlotValue,
+    View,
     WantedKey,
     WantedValue,
 )
@@ -151,19 +154,26 @@ def test_an_emptied_config_map_does_not_start_the_ids_anew(node: EbpfNode):
     assert {key.id for key in node.rows.backends} == {1, 2, 3}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda maps: maps.slots.delete(list(maps.slots.entries())[:1]),
-        lambda maps: maps.backends.delete([BackendKey(1)]),
-        lambda maps: maps.backends.update({BackendKey(1): maps.backends.lookup(BackendKey(2))}),
-        lambda maps: maps.membership.delete(list(maps.membership.entries())),
-        lambda maps: maps.frontends.delete(list(maps.frontends.entries())),
-        lambda maps: maps.services.delete([ServiceKey(1)]),
-        lambda maps: maps.services.update({ServiceKey(1): maps.services.lookup(ServiceKey(1))._replace(id=9)}),
-    ],
-    ids=["slot", "backend", "foreign backend", "membership", "frontend", "service", "foreign service"],
-)
+DAMAGE = {
+    "slot": lambda maps: maps.slots.delete(list(maps.slots.entries())[:1]),
+    "backend": lambda maps: maps.backends.delete([BackendKey(1)]),
+    "foreign backend": lambda maps: maps.backends.update({BackendKey(1): maps.backends.lookup(BackendKey(2))}),
+    "membership": lambda maps: maps.membership.delete(list(maps.membership.entries())),
+    "frontend": lambda maps: maps.frontends.delete(list(maps.frontends.entries())),
+    "service": lambda maps: maps.services.delete([ServiceKey(1)]),
+    "foreign service": lambda maps: maps.services.update(
+        {ServiceKey(1): maps.services.lookup(ServiceKey(1))._replace(id=9)}
+    ),
+}
+SURPLUS = {
+    "surplus slot": lambda maps: maps.slots.update({SlotKey(9, 1, View.CLUSTER, 0): SlotValue(1, 9, 1)}),
+    "surplus frontend": lambda maps: maps.frontends.update(
+        {key._replace(port=9): value._replace(port=9) for key, value in maps.frontends.entries().items()}
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_full_sync_repairs_what_others_damaged(node: EbpfNode, damage):
     node.sync(WEB)
     damage(node.maps)
@@ -171,6 +181,48 @@ def test_a_full_sync_repairs_what_others_damaged(node: EbpfNode, damage):
     assert addresses(node) == set(PODS)
     assert len(node.rows.membership) == len(node.rows.slots) == 2
     assert node.sync(WEB, full=True).writes == 0
+
+
+def found_by(node: EbpfNode) -> set[str]:
+    return {words for step in node.datapath.examine() for words in step}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGE.values(), *SURPLUS.values()], ids=[*DAMAGE, *SURPLUS])
+def test_an_examination_finds_what_others_damaged_and_names_the_map(node: EbpfNode, damage):
+    node.sync(WEB)
+    assert found_by(node) == set()
+    before = node.rows
+    damage(node.maps)
+    altered = {spec.name for spec, rows in node.rows if rows != before.of(spec)}
+    assert found_by(node) == {f"entries of {name}" for name in altered}
+    node.sync(WEB, full=True)
+    assert found_by(node) == set()
+
+
+def test_an_examination_minds_what_syncs_write_between_its_steps(node: EbpfNode):
+    node.sync(BOTH)
+    steps = node.datapath.examine()
+    assert next(steps) == ()
+    node.sync(WEB)
+    assert not any(steps)
+
+
+def test_an_examination_says_nothing_while_nobody_knows_what_the_maps_hold(node: EbpfNode):
+    assert list(node.datapath.examine()) == []
+    node.sync(BOTH)
+    steps = node.datapath.examine()
+    node.maps.fail(NthWrite(1))
+    with pytest.raises(MapError):
+        node.sync(WEB)
+    assert list(steps) == []
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_after_any_change_an_examination_finds_everything_in_place(node: EbpfNode, full: bool):
+    few = table_of(service("web"), endpoint_slice("web", PODS[0]))
+    for cluster in (WEB, few, BOTH, WEB, few, WEB):
+        node.sync(cluster, full=full)
+        assert found_by(node) == set()
 
 
 # ---- affinity
