@@ -1,12 +1,18 @@
 """What lasts longer than a connection: session affinity, and UDP sockets whose endpoint is replaced."""
 
+import socket
 import time
+from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.inet6 import IPv6
 
+from kbpf.demo.exchange import Answer
+from kbpf.demo.namespaces import Namespace
 from tests.cluster.e2e.cluster import HTTP, LAG_S, UDP, Cluster, shows
 from tests.cluster.e2e.pods import Pod
-from tests.cluster.e2e.topology import PATIENCE_S, UDP_PORT, target
+from tests.cluster.e2e.topology import PATIENCE_S, UDP_PORT, is_ipv6, target
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
@@ -71,6 +77,37 @@ def test_a_udp_client_that_began_before_there_was_an_endpoint_is_answered_later(
     cluster.settle()
     assert open_socket(cluster, "pod n1", web.cluster_ips(80, "UDP")[0]) is None
     expect_socket_reaches(cluster, "pod n1", cluster.pods.run("web", on="n2"))
+
+
+@pytest.mark.e2e(68)
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_packet_outside_of_the_window_does_not_end_its_connection(cluster: Cluster, node: str) -> None:
+    """Connection tracking does not translate it back; the client would reset what it takes for a stranger's."""
+    web = cluster.service("web")
+    pod = cluster.pods.run("web", on="n3")  # no proxy there that could drop it on its way
+    agent = cluster.topology.agent(f"pod {node}")
+    for to in web.cluster_ips(80):
+        cluster.reaches(f"pod {node}", to, [pod])
+        opened = agent.open(SESSION, target(to, timeout_s=LAG_S))
+        assert opened.backend == pod.backend(8080, ipv6=is_ipv6(to)), opened
+        send_outside_of_the_window(pod, opened)
+        for _ in range(3):
+            assert agent.ping(SESSION).backend == opened.backend
+        agent.close_sessions()
+
+
+def send_outside_of_the_window(pod: Pod, opened: Answer) -> None:
+    """To the client of this connection, from its server; of four numbers spread like this, three fit no window."""
+    assert opened.source is not None
+    is_v6 = ":" in opened.source
+    header = IPv6 if is_v6 else IP
+    family = socket.AF_INET6 if is_v6 else socket.AF_INET
+    between = header(src=pod.slot.addresses[is_v6], dst=opened.source)
+    namespace = Namespace(Path(pod.slot.place.namespace).name)
+    with namespace.entered(), socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        for quarter in range(4):
+            segment = TCP(sport=8080, dport=opened.source_port, flags="A", seq=quarter << 30, ack=1)
+            raw.sendto(bytes(between / segment), (opened.source, 0))
 
 
 def open_socket(cluster: Cluster, origin: str, to: str) -> str | None:
