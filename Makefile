@@ -81,8 +81,8 @@ bench-datapath: cluster-tools ## the same beside the real kube-proxy, node ports
 bench-iptables: cluster-tools ## kbpf's iptables rules against the real kube-proxy; SIZES="1000 5000" (root, minutes)
 	$(BIN)/python -m tests.bench.iptables $(if $(SIZES),--services $(SIZES))
 
-bench-control: cluster-tools ## kbpf's eBPF datapath in a large cluster beside the real kube-proxy (root, minutes)
-	$(BIN)/python -m tests.bench.control
+bench-control: cluster-tools ## a large cluster, eBPF beside kube-proxy, pass or fail; SIZE=1000 (root, half an hour)
+	$(BIN)/python -m tests.bench.control $(if $(SIZE),--services $(SIZE))
 
 bpf: setup ## compile the programs, load them, and let the kernel verify each (root)
 	$(PYTEST) tests/kernel/ebpf/test_loading.py

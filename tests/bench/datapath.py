@@ -10,7 +10,6 @@ import json
 import platform
 import random
 import statistics
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from rich.table import Table
 
 from tests.bench.bed import PORT, SERVER, Bed
 from tests.bench.cluster_objects import NODE_ADDRESS
+from tests.bench.goal import Goal, judge
 from tests.bench.targets import NODE_PORT, TARGET_ADDRESS, TARGET_PORT, manifest
 
 MODES = ("connect", "request", "pingpong", "datagram")
@@ -47,16 +47,6 @@ class Subject(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.proxy}, {self.services:,}"
-
-
-class Goal(NamedTuple):
-    what: str
-    measured: float
-    limit: float
-
-    @property
-    def is_met(self) -> bool:
-        return self.measured <= self.limit
 
 
 Ratios = dict[str, dict[str, list[float]]]
@@ -182,12 +172,7 @@ def main() -> None:
     outcome = run(arguments)
     for table in tables(outcome):
         console.print(table)
-    met = True
-    for goal in goals(outcome):
-        met &= goal.is_met
-        words = "[green]pass[/]" if goal.is_met else "[red]FAIL[/]"
-        console.print(f"{words} {goal.what}: {goal.measured:.3f}, goal at most {goal.limit}", highlight=False)
-    sys.exit(0 if met else 1)
+    judge(goals(outcome), console)
 
 
 if __name__ == "__main__":

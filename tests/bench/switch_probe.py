@@ -27,13 +27,14 @@ class SwitchProbe:
         self._child = Child("tests.bench.switch_probe", order)
         self._child.hear()
 
-    def begin(self, port: int) -> None:
-        """Connect until a connection arrives at this port."""
-        self._child.tell(port)
+    def begin(self, port: int, within_s: float) -> None:
+        """Connect until a connection arrives at this port, or so many seconds are over."""
+        self._child.tell([port, within_s])
 
-    def arrived(self) -> float:
-        """When that was."""
-        return float(self._child.hear())
+    def arrived(self) -> float | None:
+        """When that was; None: not in the time that was given."""
+        heard = self._child.hear()
+        return None if heard is None else float(heard)
 
     def close(self) -> None:
         self._child.close()
@@ -46,9 +47,11 @@ class _Prober:
         for port in ports:
             self._selector.register(socket.create_server((address, port)), selectors.EVENT_READ, port)
 
-    def arrival_at(self, port: int) -> float:
+    def arrival_at(self, port: int, within_s: float) -> float | None:
+        deadline = time.monotonic() + within_s
         while self._port_reached() != port:
-            pass
+            if time.monotonic() > deadline:
+                return None
         return time.monotonic()
 
     def _port_reached(self) -> int | None:
@@ -75,7 +78,7 @@ def main() -> None:
     prober = _Prober(tuple(order["service"]), order["address"], order["ports"])
     print(json.dumps("listening"), flush=True)
     for line in sys.stdin:
-        print(json.dumps(prober.arrival_at(json.loads(line))), flush=True)
+        print(json.dumps(prober.arrival_at(*json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
