@@ -10,7 +10,7 @@ APART := parity or cluster or image or release or deb or chart
 .PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
 .PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
-.PHONY: changelog release-check deb test-deb test-chart
+.PHONY: changelog release-check deb test-deb test-chart test-distributions
 .PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell
 
 help:
@@ -121,6 +121,10 @@ test-deb: deb ## that package on a minimal system: installed, serving with the u
 test-chart: cluster-tools ## the Helm chart: equal to the kustomizations, taken by a real API server (root)
 	@tests/chart/build.sh
 	$(PYTEST) -m chart tests/chart
+
+test-distributions: setup ## make test in Debian 12, Debian 13 and Ubuntu 24.04; DISTRIBUTIONS="trixie", TARGET=test-unit (root, an hour)
+	@scripts/setup.sh mmdebstrap
+	$(BIN)/python -m tests.distributions $(DISTRIBUTIONS) $(if $(TARGET),--target=$(TARGET))
 
 clean: ## remove the environment and every cache
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
