@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from kbpf.clock import SystemClock
+from kbpf.demo.patience import patient
 from kbpf.model.events import Event, Kind, NodeChanged, ServiceChanged, SliceChanged, SourceFailed, Synced
 from kbpf.source.api.access import Access
 from kbpf.source.api.http import HttpTransport
@@ -66,7 +67,7 @@ class Mirror:
 def eventually(
     holds: Callable[[], object], timeout_s: float = 15.0, words: Callable[[], str] = lambda: "never came true"
 ) -> None:
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while not holds():
         assert time.monotonic() < deadline, words()[:2000]
         time.sleep(0.01)

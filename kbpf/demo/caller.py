@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any, ParamSpec
 
 from kbpf.demo.exchange import Answer, Request, StreamReport, spell
+from kbpf.demo.patience import patient
 from kbpf.demo.place import Place
 
 P = ParamSpec("P")
@@ -35,7 +36,7 @@ class Caller:
         is_ipv6 = request.mapped or ":" in request.address
         kind = socket.SOCK_STREAM if request.protocol == "tcp" else socket.SOCK_DGRAM
         self._socket = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, kind)
-        self._socket.settimeout(request.timeout_s)
+        self._socket.settimeout(patient(request.timeout_s))
         self._pending = b""
         self._target = ("::ffff:" + request.address if request.mapped else request.address, request.port)
         if request.source_address is not None or request.source_port is not None:

@@ -11,25 +11,32 @@ import time
 from functools import cache
 from pathlib import Path
 
+from kbpf.demo.patience import patient
 from kbpf.errors import KbpfError
 
 PATIENCE_S = 5.0
 
 
 @cache
-def _mounts() -> tuple[Path, ...]:
+def _mounts(kind: str) -> tuple[Path, ...]:
     lines = Path("/proc/self/mounts").read_text().splitlines()
-    return tuple(Path(directory) for _, directory, kind, *_ in map(str.split, lines) if kind == "cgroup2")
+    return tuple(Path(directory) for _, directory, found, *_ in map(str.split, lines) if found == kind)
 
 
 def cgroup2_mount() -> Path:
-    if not _mounts():
+    if not _mounts("cgroup2"):
         raise KbpfError("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup")
-    return _mounts()[0]
+    return _mounts("cgroup2")[0]
+
+
+def tree_mount() -> Path:
+    """Where a world's tree stands: on cgroup2, or else on version 1, which knows its processes but has no hooks."""
+    version1 = _mounts("cgroup")
+    return version1[0] if version1 and not _mounts("cgroup2") else cgroup2_mount()
 
 
 def find_cgroups(prefix: str) -> list[Path]:
-    return [cgroup for mount in _mounts() for cgroup in mount.glob(f"{prefix}*")]
+    return [cgroup for mount in (*_mounts("cgroup2"), *_mounts("cgroup")) for cgroup in mount.glob(f"{prefix}*")]
 
 
 def join(cgroup: Path, process: int) -> None:
@@ -38,12 +45,12 @@ def join(cgroup: Path, process: int) -> None:
 
 def remove_tree(cgroup: Path) -> None:
     """End every process below a cgroup, then remove it and its children. Safe when it is gone already."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patient(PATIENCE_S)
     while cgroup.exists():
         processes = _processes(cgroup)
         if time.monotonic() > deadline:
             raise KbpfError(
-                f"{cgroup} is busy for {PATIENCE_S:.0f} s after the end of its processes; left: {processes}"
+                f"{cgroup} is busy for {patient(PATIENCE_S):.0f} s after the end of its processes; left: {processes}"
             )
         for process in processes:
             with contextlib.suppress(ProcessLookupError):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import IO, Any, Self, cast
 
+from kbpf.demo.patience import patient
 from kbpf.errors import CommandFailed
 
 PATIENCE_S = 1.0
@@ -59,7 +60,7 @@ class Child:
 
     def _end(self) -> str:
         try:
-            return self._process.communicate(timeout=PATIENCE_S)[1]
+            return self._process.communicate(timeout=patient(PATIENCE_S))[1]
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.communicate()[1]

@@ -15,6 +15,7 @@ from typing import Any
 
 from kbpf.demo.child import Child
 from kbpf.demo.exchange import Answer, Request, StreamReport
+from kbpf.demo.patience import patient
 from kbpf.demo.place import Place
 from kbpf.errors import KbpfError
 
@@ -74,11 +75,13 @@ class Stream:
 
     def wait_for(self, attempts: int, timeout_s: float = 10.0) -> StreamReport:
         """The report once this many more attempts are through; what happened before the call is surely behind them."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patient(timeout_s)
         target = self.report().attempts + attempts
         while (report := self.report()).attempts < target:
             if time.monotonic() > deadline:
-                raise KbpfError(f"{report.attempts} of {target} attempts after {timeout_s} s: {report.failures[-1:]}")
+                raise KbpfError(
+                    f"{report.attempts} of {target} attempts after {patient(timeout_s)} s: {report.failures[-1:]}"
+                )
             time.sleep(0.01)
         return report
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbpf.demo.cable import Pair, assign, plug
-from kbpf.demo.cgroups import cgroup2_mount
+from kbpf.demo.cgroups import tree_mount
 from kbpf.demo.namespaces import Namespace
 from kbpf.demo.place import Place
 from kbpf.demo.remains import BPFFS
@@ -50,10 +50,10 @@ class Network:
 
     @property
     def place(self) -> Place:
-        return Place(self.namespace.path, str(cgroup2_mount() / self.tag / "net"))
+        return Place(self.namespace.path, str(tree_mount() / self.tag / "net"))
 
     def create(self) -> None:
-        (cgroup2_mount() / self.tag / "net").mkdir(parents=True)
+        (tree_mount() / self.tag / "net").mkdir(parents=True)
         self.namespace.create(ROUTER_SYSCTLS)
         self.add_addresses(*OUTSIDE)
 
@@ -104,7 +104,7 @@ class Node:
 
     @property
     def cgroup(self) -> Path:
-        return cgroup2_mount() / self.network.tag / self.name
+        return tree_mount() / self.network.tag / self.name
 
     @property
     def bpffs(self) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kbpf.demo.cgroups import join
 from kbpf.demo.node import Node
+from kbpf.demo.patience import patient
 from kbpf.errors import CommandFailed, KbpfError
 
 HEALTHZ_PORT = 10256
@@ -52,21 +53,21 @@ class Proxy:
 
     def wait_until_healthy(self, timeout_s: float = PATIENCE_S) -> None:
         """Until the first complete sync is done."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patient(timeout_s)
         while self.health() != http.client.OK:
-            self._check(deadline, f"is not healthy after {timeout_s:.0f} s")
+            self._check(deadline, f"is not healthy after {patient(timeout_s):.0f} s")
             time.sleep(0.02)
 
     def wait_for_sync(self, syncs: int, timeout_s: float = PATIENCE_S) -> None:
         """Until the log tells of more than `syncs` syncs: count them before you cause one."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patient(timeout_s)
         while len(self.syncs()) <= syncs:
-            self._check(deadline, f"has not synced within {timeout_s:.0f} s")
+            self._check(deadline, f"has not synced within {patient(timeout_s):.0f} s")
             time.sleep(0.02)
 
     def health(self) -> int | None:
         """The status of /healthz, None while nobody listens."""
-        connection = http.client.HTTPConnection("127.0.0.1", HEALTHZ_PORT, timeout=2)
+        connection = http.client.HTTPConnection("127.0.0.1", HEALTHZ_PORT, timeout=patient(2))
         try:
             with self.node.namespace.entered():
                 connection.connect()
@@ -92,7 +93,7 @@ class Proxy:
         if self._process is None:
             return 0
         process, self._process = self._process, None
-        return process.wait(timeout_s)
+        return process.wait(patient(timeout_s))
 
     def kill(self) -> None:
         """SIGKILL, as the kernel does when memory runs out."""
@@ -125,8 +126,10 @@ class Proxy:
         process, self._process = self._process, None
         process.send_signal(how)
         try:
-            return process.wait(PATIENCE_S)
+            return process.wait(patient(PATIENCE_S))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise KbpfError(f"kbpf did not end within {PATIENCE_S:.0f} s of {how.name}: {self.last_words()}") from None
+            raise KbpfError(
+                f"kbpf did not end within {patient(PATIENCE_S):.0f} s of {how.name}: {self.last_words()}"
+            ) from None

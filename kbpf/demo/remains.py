@@ -7,7 +7,7 @@ names on the machine are enough.
 import shutil
 from pathlib import Path
 
-from kbpf.demo.cgroups import cgroup2_mount, find_cgroups, remove_tree
+from kbpf.demo.cgroups import find_cgroups, remove_tree, tree_mount
 from kbpf.demo.namespaces import DIRECTORY, Namespace
 
 BPFFS = Path("/sys/fs/bpf")
@@ -25,7 +25,7 @@ def tags(prefix: str) -> list[str]:
 
 def remove(tag: str) -> None:
     """End the processes of this tag and remove what carries it. Safe to call twice."""
-    remove_tree(cgroup2_mount() / tag)
+    remove_tree(tree_mount() / tag)
     for pins in BPFFS.glob(f"{tag}-*"):
         shutil.rmtree(pins)
     for namespace in DIRECTORY.glob(f"{tag}-*"):

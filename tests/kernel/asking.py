@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kbpf.demo.patience import patient
 from tests.kernel.world import CLUSTER_RANGES, World
 
 
@@ -14,7 +15,7 @@ def asked(world: World, command: str, *arguments: str, timeout_s: float = 60) ->
     node = world.node
     roots = [f"--cgroup-root={node.cgroup}", f"--bpffs-root={node.bpffs}"]
     inside = ["nsenter", f"--net={node.namespace.path}", sys.executable, "-m", "kbpf", command, *roots, *arguments]
-    return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=timeout_s)
+    return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=patient(timeout_s))
 
 
 def status(world: World) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from kbpf.demo.client import Client, Sessions, Stream
 from kbpf.demo.echo import EchoServer, Listener
 from kbpf.demo.exchange import Answer, Protocol, Request
 from kbpf.demo.node import Network, Node, Pod
+from kbpf.demo.patience import patient
 from kbpf.demo.proxy import Proxy
 from kbpf.demo.remains import remove
 from kbpf.errors import KbpfError
@@ -165,7 +166,7 @@ def backends(answers: list[Answer]) -> set[str | None]:
 
 def eventually(holds: Callable[[], object], timeout_s: float = 10.0) -> None:
     """Wait until something that happens in another process has happened."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while not holds():
-        assert time.monotonic() < deadline, f"not so after {timeout_s} s"
+        assert time.monotonic() < deadline, f"not so after {patient(timeout_s)} s"
         time.sleep(0.02)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 SO_COOKIE, SO_NETNS_COOKIE = 57, 71
+PATIENCE_S = float(sys.argv[1])
 KINDS = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
 
 sockets = {}
@@ -37,7 +38,7 @@ def enter(cgroup, addresses):
 
 def await_route(address):
     """The kernel adds the route to a new IPv6 address some time later; a refusal has been there and back."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 5 * PATIENCE_S
     while True:
         with socket.socket(family_of(address)) as client:
             client.settimeout(0.2)
@@ -83,7 +84,7 @@ def answer_datagrams(server, name):
 
 def open_socket(kind, family):
     opened = socket.socket(getattr(socket, family), KINDS[kind])
-    opened.settimeout(2)
+    opened.settimeout(PATIENCE_S)
     sockets[opened.fileno()] = opened
     return opened.fileno()
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kbpf.datapath.ebpf import shapes
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.shapes import DeferReason, FrontendFlag, Kind, Verdict, View
+from kbpf.demo.patience import patient
 from kbpf.model.address import Address, packed
 
 TCP, UDP = 6, 17
@@ -28,7 +29,10 @@ class Pod:
 
     def __init__(self, cgroup: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(AGENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-I", str(AGENT), str(patient(2))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._say({"cgroup": str(cgroup), "addresses": ADDRESSES})
 
@@ -73,7 +77,7 @@ class Pod:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=patient(10))
         self._process.stdout.close()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from kbpf.demo.child import Child
 from kbpf.demo.exchange import Answer, spell
+from kbpf.demo.patience import patient
 from kbpf.demo.place import Place
 
 DATAGRAM = 2048
@@ -37,7 +38,7 @@ class Target:
         is_ipv6 = self.mode == "mapped" or ":" in self.address
         kind = socket.SOCK_STREAM if self.protocol == "TCP" else socket.SOCK_DGRAM
         made = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, kind)
-        made.settimeout(self.timeout_s)
+        made.settimeout(patient(self.timeout_s))
         if self.source is not None:
             made.bind((self.source, 0))
         return made
@@ -97,12 +98,12 @@ class _Session:
         return _exchange(self.socket, self.target)
 
     def heal(self, allowed: list[str], within_s: float) -> Answer:
-        deadline = time.monotonic() + within_s
-        self.socket.settimeout(HEAL_TIMEOUT_S)
+        deadline = time.monotonic() + patient(within_s)
+        self.socket.settimeout(patient(HEAL_TIMEOUT_S))
         while True:
             answer = _observed(self.exchange)
             if answer.backend in allowed or time.monotonic() > deadline:
-                self.socket.settimeout(self.target.timeout_s)
+                self.socket.settimeout(patient(self.target.timeout_s))
                 return answer
             if answer.error in ("ECONNABORTED", "EDESTADDRREQ", "EPIPE"):
                 self.socket.close()

@@ -8,6 +8,7 @@ import time
 from typing import Protocol
 
 from kbpf.demo.exchange import Answer, spell
+from kbpf.demo.patience import patient
 from kbpf.model.address import parse_address
 from kbpf.model.flow import Action, Flow, Origin, Verdict
 from kbpf.model.names import Protocol as ServiceProtocol
@@ -228,7 +229,7 @@ def _at_once_us(flow: Flow) -> float:
 
     The SYN that follows a second later is then refused.
     """
-    return (1.5 if ":" in flow.destination and flow.protocol.value == "TCP" else SILENCE_S) * 1e6
+    return patient(1.5 if ":" in flow.destination and flow.protocol.value == "TCP" else SILENCE_S) * 1e6
 
 
 def _place(answer: Answer) -> Place:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from kbpf.demo.patience import patient
 from kbpf.demo.proxy import Proxy
 from kbpf.model.address import Address
 from tests.scenarios.harness.agent import Agent, Target
@@ -99,10 +100,12 @@ class KbpfProxy:
         new.rename(self._manifest)
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patient(PATIENCE_S)
         while not self._barrier.is_in_force(self._agent):
             if time.monotonic() > deadline:
-                raise Mismatch(f"not in force after {PATIENCE_S:.0f} s; kbpf's last words: {self._daemon.last_words()}")
+                raise Mismatch(
+                    f"not in force after {patient(PATIENCE_S):.0f} s; kbpf's last words: {self._daemon.last_words()}"
+                )
             time.sleep(0.002)
 
     def leftovers(self) -> str:
