@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 # BCC belongs to the distribution's Python; the daemon's may be another.
 INTERPRETERS: tuple[str, ...] = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3")))
-TIMEOUT_S = 120.0
+# It needs two seconds of a processor. A node that is starting, or emulated, may not have them for minutes.
+TIMEOUT_S = 300.0
 _CHILD = Path(__file__).with_name("loader_child.py")
 
 
