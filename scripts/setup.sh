@@ -2,6 +2,9 @@
 # Brings a fresh Debian 12, Debian 13 or Ubuntu 24.04 to the point where kbpf runs and its tests pass: distribution
 # packages (as root) and the virtual environment .venv. Called by every make target; done in well under a second when
 # nothing is missing.
+#
+# setup.sh [PACKAGE…]    with these packages, too
+# setup.sh --list        only says which packages it would want
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +22,11 @@ packages=(
 	gcc libc6-dev # the packet programs in user space, under sanitizers
 	ca-certificates
 )
+
+if [ "${1-}" = --list ]; then
+	printf '%s\n' "${packages[@]}"
+	exit
+fi
 
 # What one target alone needs, such as the compiler of the load generator.
 packages+=("$@")

@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from vagrant.vm.archive import Archive
+from vagrant.vm.progress import VmError
+
+WHOLE = """linux-image-cloud-amd64
+  Depends: linux-image-6.1.0-57-cloud-amd64
+linux-image-6.1.0-57-cloud-amd64
+  Depends: kmod
+  Depends: linux-base
+"""
+SPLIT = """linux-image-cloud-amd64
+  Depends: linux-image-7.3.4+deb13-cloud-amd64
+linux-image-7.3.4+deb13-cloud-amd64
+  Depends: linux-base-7.3.4+deb13-cloud-amd64
+  Depends: linux-modules-7.3.4+deb13-cloud-amd64:amd64
+  Depends: linux-binary-7.3.4+deb13-cloud-amd64
+"""
+
+
+@pytest.mark.parametrize(
+    ("listed", "parts"),
+    [
+        (WHOLE, ["linux-image-6.1.0-57-cloud-amd64"]),
+        (SPLIT, [f"linux-{part}-7.3.4+deb13-cloud-amd64" for part in ("base", "binary", "image", "modules")]),
+    ],
+)
+def test_a_kernel_is_all_packages_with_its_number(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str, parts: list[str]
+):
+    monkeypatch.setattr("vagrant.vm.archive.run", lambda *_, **__: listed)
+    assert Archive(tmp_path, "bookworm").parts("linux-image-cloud-amd64") == parts
+
+
+def test_a_package_that_is_no_kernel_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("vagrant.vm.archive.run", lambda *_, **__: "hello\n  Depends: libc6\n")
+    with pytest.raises(VmError, match="hello of bookworm leads to no kernel"):
+        Archive(tmp_path, "bookworm").parts("hello")

@@ -1,0 +1,55 @@
+"""What a run says while it works, with the time since it began; and how commands that fail are told."""
+
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_STARTED = time.monotonic()
+
+
+class VmError(Exception):
+    """One line for the user."""
+
+
+def say(text: str) -> None:
+    minutes, seconds = divmod(int(time.monotonic() - _STARTED), 60)
+    print(f"[{minutes:3}:{seconds:02}] {text}", flush=True)
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Says what begins, and how long it took once it has ended well."""
+    say(f"{text} …")
+    started = time.monotonic()
+    yield
+    say(f"{text}: {time.monotonic() - started:.0f} s")
+
+
+def run(*command: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """The output of a command. Raises VmError with its last words."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, errors="replace")
+    except FileNotFoundError as error:
+        raise VmError(f"{words[0]} is not installed: `make test-vm` installs what is needed") from error
+    if done.returncode:
+        raise VmError(f"{_essence(words)}: exit status {done.returncode}: {_last_line(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def pipe(first: Sequence[str | Path], second: Sequence[str | Path]) -> None:
+    """`first | second`; both must succeed."""
+    with subprocess.Popen(first, stdout=subprocess.PIPE) as source:
+        done = subprocess.run(second, stdin=source.stdout, capture_output=True, text=True, errors="replace")
+    if source.returncode or done.returncode:
+        raise VmError(f"{first[0]} | {second[0]}: {_last_line(done.stderr)}")
+
+
+def _essence(words: Sequence[str]) -> str:
+    return " ".join(words[:3])
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]
