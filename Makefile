@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest
 # Tests with a target of their own, which builds what they need.
 APART := parity or cluster or image or release or deb or chart
 
-.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
+.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-this-kernel test-without-ebpf test-vm test-parity test-cluster test-cluster-control
 .PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
 .PHONY: changelog release-check deb test-deb test-chart test-distributions
@@ -41,6 +41,17 @@ test-unit: setup ## what needs no root and no network (seconds)
 
 test-kernel: setup ## real namespaces, sockets, programs and rules (root)
 	$(PYTEST) -m 'root and not ($(APART))' --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
+
+test-this-kernel: setup ## of these what depends on the kernel: each hook and program, both datapaths (root)
+	$(PYTEST) $(or $(TESTS),-m kernels tests/kernel tests/scenarios/test_scenarios.py) --numprocesses=$(WORKERS) --dist=loadscope
+
+test-without-ebpf: setup ## what a machine does that cannot run eBPF; KBPF_LACKS says why it cannot (root)
+	$(PYTEST) -m kernels tests/kernel/test_without_ebpf.py tests/scenarios/test_scenarios.py::TestIptables
+
+test-vm: setup ## that on other kernels, in virtual machines; KERNELS=6.1,6.12,… or all; writes docs/kernels.md (root)
+	@scripts/setup.sh qemu-system-x86 mmdebstrap busybox-static e2fsprogs xz-utils zstd git debian-archive-keyring
+	if command -v vagrant >/dev/null; then cd vagrant && vagrant validate --ignore-provider; fi
+	vagrant/run --report $(or $(KERNELS),default)
 
 test-parity: setup cluster-tools ## kbpf's iptables rules against those of the real kube-proxy (root, minutes)
 	$(PYTEST) -m parity tests/parity tests/cluster --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kbpf.demo.patience import patient
 from kbpf.demo.remains import BPFFS
 from tests.builders import endpoint_slice, port, service, slice_port
 from tests.kernel.traces import traces
@@ -52,9 +53,10 @@ def run_once(
     roots = [f"--cgroup-root={node.cgroup}", f"--bpffs-root={node.bpffs}"]
     command = [sys.executable, "-m", "kbpf", "--once", f"--manifests={manifests}", *roots, *options]
     inside = ["nsenter", f"--net={node.namespace.path}", *wrapper, *command]
-    return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=patient(60))
 
 
+@pytest.mark.kernels("fallback")
 @pytest.mark.parametrize("lack", LACKS)
 def test_without_a_feature_it_names_it_once_and_runs_iptables(world: World, manifests: Path, lack: str) -> None:
     wrapper, options, word = LACKS[lack]

@@ -42,7 +42,17 @@ def attached_to_cgroup(cgroup: Path) -> list[str]:
 
 def attached_to_uplink(namespace: Namespace) -> list[str]:
     with namespace.entered():
-        return _programs(socket.if_nametoindex("eth0"), DEVICE_ATTACH_TYPES)
+        links = _programs(socket.if_nametoindex("eth0"), DEVICE_ATTACH_TYPES)
+    return [*links, *_filters(namespace, "eth0")]
+
+
+def _filters(namespace: Namespace, device: str) -> list[str]:
+    found = []
+    for side in ("ingress", "egress"):
+        command = ["tc", "-netns", namespace.name, "filter", "show", "dev", device, side]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found += [f"{side} of {device}: {line}" for line in shown.splitlines() if "bpf" in line]
+    return found
 
 
 def _programs(target: int, attach_types: Iterable[int]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.scenarios.harness.engine import Engine
 from tests.scenarios.harness.format import Scenario, load
@@ -20,10 +21,36 @@ PURE: dict[str, Callable[[], Engine]] = {
 }
 
 
+# These show each kind of frontend and policy; on other kernels they stand for all.
+ON_EVERY_KERNEL = frozenset(
+    {
+        "affinity_tcp",
+        "clusterip_balance",
+        "dual_stack",
+        "endpoint_replaced_udp",
+        "external_ip",
+        "external_traffic_policy_local",
+        "hairpin",
+        "load_balancer_ip",
+        "no_endpoints",
+        "node_port",
+        "service_removed_while_connected",
+        "source_ranges",
+        "terminating_fallback",
+        "udp_balance",
+        "v4_mapped",
+    }
+)
+
+
 def on(*engines: str) -> pytest.MarkDecorator:
-    cases = [(engine, scenario) for engine in engines for scenario in SCENARIOS]
-    ids = [f"{engine}-{scenario.name}" for engine, scenario in cases]
-    return pytest.mark.parametrize(("name", "scenario"), cases, ids=ids)
+    return pytest.mark.parametrize(("name", "scenario"), [_case(e, s) for e in engines for s in SCENARIOS])
+
+
+def _case(engine: str, scenario: Scenario) -> ParameterSet:
+    is_everywhere = engine.endswith("-kernel") and scenario.name in ON_EVERY_KERNEL
+    marks = [pytest.mark.kernels(engine.removesuffix("-kernel"))] if is_everywhere else []
+    return pytest.param(engine, scenario, id=f"{engine}-{scenario.name}", marks=marks)
 
 
 def check(scenario: Scenario, engine: Engine) -> None:

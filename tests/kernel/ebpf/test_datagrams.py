@@ -22,7 +22,7 @@ from tests.kernel.ebpf.world import (
     put_service,
 )
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernels("ebpf")]
 
 SERVICE = 7
 

@@ -13,7 +13,7 @@ from kbpf.datapath.ebpf.packing import Layout, MapSpec
 from kbpf.datapath.ebpf.pins import Pins
 from tests.kernel.ebpf import btf
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernels("ebpf")]
 
 
 def compare(types: btf.Btf, number: int, layout: Layout[Any]) -> None:

@@ -141,8 +141,11 @@ PROGRAMS = {
     "every device": (*PACKET_PROGRAMS, *OTHER_PACKET_PROGRAMS),
 }
 # The packet programs know none of the options, so each of their sets is loaded once.
-COMBINATIONS = [(values, "sockets") for values in product([True, False], repeat=len(OPTIONS))]
-COMBINATIONS += [((True, False, False), programs) for programs in ("packets", "every device")]
+COMBINATIONS = [
+    pytest.param(values, "sockets", marks=pytest.mark.kernels("ebpf"))
+    for values in product([True, False], repeat=len(OPTIONS))
+]
+COMBINATIONS += [pytest.param((True, False, False), programs) for programs in ("packets", "every device")]
 
 
 @pytest.mark.parametrize(("values", "programs"), COMBINATIONS)

@@ -59,7 +59,7 @@ from tests.kernel.ebpf.world import TCP as TCP_NUMBER
 from tests.kernel.ebpf.world import UDP as UDP_NUMBER
 from tests.kernel.ebpf.world import Backend, Frontend, node_port, put_generation, put_service
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernels("ebpf")]
 
 MARK = 0x4000
 PORT = 30080

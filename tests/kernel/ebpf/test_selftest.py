@@ -18,7 +18,7 @@ from kbpf.datapath.interface import Answer
 from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.conftest import Node
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernels("ebpf")]
 
 REPOSITORY = Path(__file__).parents[3]
 RUN = """

@@ -20,7 +20,7 @@ from kbpf.model.address import Address
 from kbpf.model.device import Device
 from tests.conftest import RUN
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernels("ebpf")]
 
 
 @pytest.fixture
