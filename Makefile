@@ -7,7 +7,8 @@ PYTEST := $(BIN)/pytest
 # Tests with a target of their own, which builds what they need.
 APART := parity or cluster or image or release or deb or chart
 
-.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-this-kernel test-without-ebpf test-vm test-parity test-cluster test-cluster-control
+.PHONY: help setup cluster-tools demo check test test-unit test-kernel test-parity test-cluster test-cluster-control
+.PHONY: test-this-kernel test-without-ebpf test-vm
 .PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
 .PHONY: changelog release-check deb test-deb test-chart test-distributions

@@ -25,8 +25,9 @@ class Folder:
     def image(self) -> Path:
         return self.root / "system.img"
 
-    def kernel(self, name: str) -> Path:
-        return self.root / "kernels" / name
+    def kernel(self, suite: str, package: str) -> Path:
+        """Machines may share one."""
+        return self.root / "kernels" / f"{suite}-{package}"
 
     @contextmanager
     def only_one(self) -> Iterator[None]:

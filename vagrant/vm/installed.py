@@ -22,7 +22,7 @@ class Installed:
 
 def install(folder: Folder, kernel: Kernel, *, is_update: bool = False) -> Installed:
     """Fetched if it is not there, or if `is_update` and the archive has a newer one."""
-    target = folder.kernel(kernel.name)
+    target = folder.kernel(kernel.suite, kernel.package)
     origin, source = target / "made-from", f"{kernel.suite} {kernel.package} {initrd.fingerprint()}"
     known = origin.read_text().splitlines() if origin.exists() else []
     if known[:1] == [source] and not is_update:
@@ -33,7 +33,7 @@ def install(folder: Folder, kernel: Kernel, *, is_update: bool = False) -> Insta
         parts = archive.parts(kernel.package)
         if known == [source, *parts]:
             return _found(target)
-        tree = target.with_name(f"{kernel.name}.unfinished")
+        tree = target.with_name("unfinished")
         archive.unpack(parts, tree)
         _finish(tree)
         (tree / "made-from").write_text("\n".join([source, *parts]))
