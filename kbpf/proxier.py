@@ -146,12 +146,12 @@ class Proxier:
         Raises KbpfError when the kernel does not hold the wanted state. Nothing was consumed then: the changes stay
         pending and the next sync is full.
         """
-        if self._datapath is None:
-            self._datapath = self._make_datapath(self._node)
         changes = self._trackers.checkout()
         full = full or self._needs_full or self._needs_resolve_all
         dirty = self._resolve(self._all_services() if self._needs_resolve_all else changes.dirty)
         self._udp_cleanup.note(dirty, self._table, self._trackers)
+        if self._datapath is None:
+            self._datapath = self._make_datapath(self._node)  # as late as can be: what it waits for goes on meanwhile
         self._needs_full = True  # until this sync is known to have succeeded
         report = self._datapath.sync(self._table, dirty, full=full)
         self._trackers.commit(changes)
