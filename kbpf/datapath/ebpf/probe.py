@@ -7,7 +7,7 @@ daemon itself can still bring about, such as mounting a bpffs, counts as there. 
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from kbpf.datapath.ebpf import libbpf, loader, trials
@@ -112,8 +112,12 @@ def _try_packet_programs() -> str | None:
     return f"the kernel does not offer helpers {lacking}" if lacking else None
 
 
+@cache
 def _try_tcx() -> None:
-    """On loopback, for a moment, a program that leaves everything to the next one."""
+    """On loopback, for a moment, a program that leaves everything to the next one.
+
+    What worked once is not tried again: the kernel waits 50 ms for the end of such a moment.
+    """
     with closing(trials.load_program(PROGRAM_SCHED_CLS, 0, trials.RETURN_NEXT)) as program_fd:
         os.close(libbpf.link_create(program_fd, socket.if_nametoindex("lo"), TCX_INGRESS))
 
