@@ -1,5 +1,6 @@
 """What the machine holds of the kinds that the rig makes, one line each, so that before and after can be compared."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from kbpf.demo.namespaces import DIRECTORY
 from tests.kernel.traces import TABLES
 
 BPFFS = Path("/sys/fs/bpf")
+OTHERS = re.compile(r"kbpf(test|demo)\d")
+"""Worlds of other tests and of demos, which may come and go meanwhile, and are judged where they are made."""
 
 
 def contents(folder: Path) -> frozenset[str]:
@@ -18,7 +21,7 @@ def contents(folder: Path) -> frozenset[str]:
 
 def _lines(folder: Path) -> Iterator[str]:
     for kind, paths in (("namespace", DIRECTORY.glob("*")), ("cgroup", find_cgroups("")), ("pin", BPFFS.glob("*"))):
-        yield from (f"{kind} {path.name}" for path in paths)
+        yield from (f"{kind} {path.name}" for path in paths if not OTHERS.match(path.name))
     yield from (f"device {path.name}" for path in Path("/sys/class/net").iterdir())
     for save in TABLES:
         rules = subprocess.run([save], capture_output=True, text=True, check=True).stdout.splitlines()
