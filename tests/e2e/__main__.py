@@ -78,7 +78,7 @@ def swap() -> None:
     with running_cluster(folder.chosen(), NODES) as cluster:
         swaps = swapping.swap_all(cluster)
     print(*(one.line() for one in swaps), sep="\n")
-    if any(one.must_be_lossless and (one.failed or one.lost) for one in swaps):
+    if any(one.must_be_lossless and one.losses.has_any for one in swaps):
         raise SystemExit("connections were lost")
 
 
