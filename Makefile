@@ -12,10 +12,10 @@ APART := parity or cluster or image or release or deb or chart
 .PHONY: bench bench-datapath bench-iptables bench-control bpf
 .PHONY: golden clean image-rootfs image-constraints test-image
 .PHONY: changelog release-check deb test-deb test-chart test-distributions
-.PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell
+.PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell e2e-daemonset
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## distribution packages (as root) and the virtual environment
 	@scripts/setup.sh
@@ -75,6 +75,9 @@ e2e-short: e2e-tools ## of these the conformance tests of Services and Networkin
 
 e2e-swap: e2e-tools ## proxies swapped under load on that cluster: connections tried and lost (root, minutes)
 	$(BIN)/python -m tests.e2e swap
+
+e2e-daemonset: e2e-tools image-rootfs ## kbpf as its DaemonSet there, each overlay: applied, tested, rolled out, deleted (root, minutes)
+	$(BIN)/python -m tests.e2e daemonset
 
 e2e-scale: e2e-tools ## as e2e-short, with 2,000 other Services in the cluster (root, minutes)
 	$(BIN)/python -m tests.e2e scale

@@ -10,12 +10,14 @@ import click
 
 from kbpf.errors import KbpfError
 from tests.cluster.programs import ProgramFailed
-from tests.e2e import crowd, folder, report, suite
+from tests.e2e import crowd, daemonset_report, folder, report, suite, trial
 from tests.e2e import swap as swapping
 from tests.e2e.cluster import Cluster, remove_remains, running_cluster
 from tests.e2e.engines import ENGINES, KBPF_EBPF, KBPF_IPTABLES, Engine, assert_clean
+from tests.e2e.own_image import make_own_archive
 from tests.e2e.progress import say, step
 from tests.e2e.suite import Outcome
+from tests.e2e.trial import OVERLAYS
 
 NODES = 3
 
@@ -80,6 +82,22 @@ def swap() -> None:
     print(*(one.line() for one in swaps), sep="\n")
     if any(one.must_be_lossless and one.losses.has_any for one in swaps):
         raise SystemExit("connections were lost")
+
+
+@main.command()
+@click.option("--overlay", "names", multiple=True, type=click.Choice(list(OVERLAYS)), help="Default: all.")
+def daemonset(names: Sequence[str]) -> None:
+    """kbpf as its DaemonSet: each overlay applied, tested, rolled out and deleted; writes docs/daemonset.md."""
+    chosen = folder.chosen()
+    with running_cluster(chosen, NODES, [make_own_archive(chosen)]) as cluster:
+        trials = [trial.run(cluster, OVERLAYS[name]) for name in names or OVERLAYS]
+    print(*daemonset_report.table(trials), sep="\n")
+    problems = [problem for one in trials for problem in one.problems()]
+    if problems:
+        raise SystemExit("\n".join(["the DaemonSet failed:", *problems]))
+    if not names:
+        daemonset_report.write(trials)
+        say(f"written: {daemonset_report.DOCUMENT}")
 
 
 @main.command()

@@ -1,7 +1,7 @@
 """The whole cluster, from nothing to ready nodes, and away again."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,8 +32,10 @@ LEFT_ON_THE_MACHINE = (
 
 
 class Cluster:
-    def __init__(self, folder: Folder, node_count: int) -> None:
+    def __init__(self, folder: Folder, node_count: int, archives: Sequence[Path] = ()) -> None:
+        """`archives` of images that the nodes import besides those of the tests."""
         self.folder = folder
+        self.archives = archives
         self.addresses = [NodeAddresses(number) for number in range(1, node_count + 1)]
         self.certificates = Certificates(folder.cluster / "certificates")
         self.control_plane = ControlPlane(folder, self.certificates)
@@ -43,7 +45,7 @@ class Cluster:
     def start(self) -> None:
         packages.unpack_runtime(self.folder)
         packages.build_pod_system(self.folder)
-        archives = images.make_images(self.folder)
+        archives = [*images.make_images(self.folder), *self.archives]
         self.folder.begin_cluster()
         with step(f"starting the control plane and {len(self.nodes)} nodes"):
             self.certificates.create(self.addresses)
@@ -106,10 +108,10 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Folder, node_count: int) -> Iterator[Cluster]:
+def running_cluster(folder: Folder, node_count: int, archives: Sequence[Path] = ()) -> Iterator[Cluster]:
     remove_remains()
     before = machine.contents(folder.root)
-    cluster = Cluster(folder, node_count)
+    cluster = Cluster(folder, node_count, archives)
     try:
         cluster.start()
         yield cluster

@@ -66,6 +66,12 @@ class ControlPlane:
             self.command(*arguments), input=stdin, stdout=subprocess.PIPE, text=True, check=True
         ).stdout
 
+    def try_kubectl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Whatever comes of it; its errors are part of the output."""
+        return subprocess.run(
+            self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+
     def apply(self, *objects: dict[str, Any]) -> None:
         items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", "--server-side", "--filename=-", stdin=json.dumps(items))

@@ -35,16 +35,20 @@ def summary(outcomes: Outcomes) -> list[str]:
     ]
 
 
-def _head(outcomes: Outcomes) -> list[str]:
+def circumstances() -> str:
+    """On what, when and of which commit."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    return f"Linux {platform.release()}, {datetime.now(UTC):%Y-%m-%d}, commit {commit.strip()}"
+
+
+def _head(outcomes: Outcomes) -> list[str]:
     return [
         "# Conformance",
         "",
         "Kubernetes' own network tests, run by `make e2e` on a cluster of real kubelets; this page is written by the",
         "run. A cell is the seconds that a passed test took; the tests run eight at a time.",
         "",
-        f"Kubernetes {KUBERNETES}, three nodes (six for some of Traffic Distribution), Linux {platform.release()}, "
-        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit.strip()}.",
+        f"Kubernetes {KUBERNETES}, three nodes (six for some of Traffic Distribution), {circumstances()}.",
         "",
         *(f"- {line}" for line in summary(outcomes)),
         f"- without a proxy: 0 of {len(CONTROL_NAMES)} control tests passed, as it must be",
