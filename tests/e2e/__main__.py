@@ -91,7 +91,7 @@ def daemonset(names: Sequence[str]) -> None:
     chosen = folder.chosen()
     with running_cluster(chosen, NODES, [make_own_archive(chosen)]) as cluster:
         trials = [trial.run(cluster, OVERLAYS[name]) for name in names or OVERLAYS]
-    print(*daemonset_report.table(trials), sep="\n")
+        print(*daemonset_report.table(trials), sep="\n")
     problems = [problem for one in trials for problem in one.problems()]
     if problems:
         raise SystemExit("\n".join(["the DaemonSet failed:", *problems]))

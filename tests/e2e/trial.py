@@ -114,10 +114,12 @@ def _run(cluster: Cluster, overlay: Overlay, daemonset: DaemonSet, nodes: Sequen
         with step(f"{overlay.name}: kubectl set image, under load"), load(callers) as running:
             rolled_out = daemonset.roll_out(newer.name)
             roll_out = running.losses()
+        say(str(roll_out))
         _refuse_others(nodes, newer, overlay)
         with step(f"{overlay.name}: kubectl delete, under load"), load(callers) as running:
             daemonset.delete(own.running)
             deletion = running.losses()
+        say(str(deletion))
     with step(f"{overlay.name}: the clean-up"):
         daemonset.apply(own.cleanup)
         daemonset.delete(own.cleanup)
