@@ -166,7 +166,8 @@ class PinnedPrograms:
         self._test()
         with _failing_as_load():
             done = links.attach(self._pins, self._loaded, self._cgroup)
-            log.info(f"attached the programs to {self._cgroup}: {done.created} links created, {done.updated} updated")
+            numbers = f"{len(done.created)} links created, {len(done.updated)} updated"
+            log.info(f"attached the programs to {self._cgroup}: {numbers}")
             if self._hooks.holds_node_ports and not self._hooks.has_set_retval:
                 log.warning("node ports are not held: the kernel lets no hook choose the error of a call")
             self._name_neighbours()
