@@ -15,7 +15,7 @@ APART := parity or cluster or image or release or deb or chart
 .PHONY: e2e-tools e2e e2e-short e2e-swap e2e-scale e2e-shell e2e-daemonset
 
 help:
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## distribution packages (as root) and the virtual environment
 	@scripts/setup.sh
@@ -137,7 +137,7 @@ test-chart: cluster-tools ## the Helm chart: equal to the kustomizations, taken 
 	@tests/chart/build.sh
 	$(PYTEST) -m chart tests/chart
 
-test-distributions: setup ## make test in Debian 12, Debian 13 and Ubuntu 24.04; DISTRIBUTIONS="trixie", TARGET=test-unit (root, an hour)
+test-distributions: setup ## every test in Debian 12, Debian 13 and Ubuntu 24.04; DISTRIBUTIONS="trixie", TARGET=test-unit (root, an hour)
 	@scripts/setup.sh mmdebstrap
 	$(BIN)/python -m tests.distributions $(DISTRIBUTIONS) $(if $(TARGET),--target=$(TARGET))
 
