@@ -39,11 +39,12 @@ def make_feed(config: Config, clock: Clock, asked: Callable[[str, str, int | Non
     from kbpf.event_writer import EventWriter
     from kbpf.source.api.access import Access
     from kbpf.source.api.http import HttpTransport
+    from kbpf.source.api.plain import is_own_service
     from kbpf.source.api.source import ApiSource
 
     access = Access(config.kubeconfig, config.master, clock)
     url = access.read().url
-    if not (config.kubeconfig or config.master):
+    if is_own_service(url):
         way = "the ClusterIP of its Service, which something must serve already; --master names the API server itself"
         log.info(f"reaching the API server at {url}: {way}")
     transport = HttpTransport(access, asked=asked)

@@ -103,6 +103,15 @@ def _from_service_account() -> PlainAccess | None:
     return PlainAccess(f"https://{host_port(host, port)}", token, str(authority))
 
 
+def is_own_service(url: str) -> bool:
+    """Does the URL lead to the API server by way of its Service? kubelet tells each pod that one's address.
+
+    It stays as kubelet said when the manifests give KUBERNETES_SERVICE_HOST another value.
+    """
+    service = os.environ.get("KUBERNETES_PORT", "")
+    return url.partition("://")[2] == service.partition("://")[2] != ""
+
+
 def _find(all_of_them: Iterable[_Named], name: str) -> _Named:
     """The first one, as the client takes it. Raises LookupError."""
     found = next((each for each in all_of_them if each.name == name), None)

@@ -10,7 +10,7 @@ import pytest
 from kbpf.clock import FakeClock
 from kbpf.source.api import access, plain
 from kbpf.source.api.access import Access, session_of
-from kbpf.source.api.plain import PlainAccess, plain_access
+from kbpf.source.api.plain import PlainAccess, is_own_service, plain_access
 
 URL = "https://10.0.0.1:6443"
 AUTHORITY = {"certificate-authority": "ca.crt"}
@@ -110,6 +110,24 @@ def test_a_pod_has_its_service_account(folder: Path, monkeypatch: pytest.MonkeyP
     assert plain_access(None) == PlainAccess("https://[fd96::1]:443", "from-file", authority)
     (folder / "ca.crt").write_text("")
     assert plain_access(None) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "service", "expected"),
+    [
+        ("https://10.96.0.1:443", "tcp://10.96.0.1:443", True),
+        ("https://[fd96::1]:443", "tcp://[fd96::1]:443", True),
+        ("https://192.0.2.10:6443", "tcp://10.96.0.1:443", False),
+        ("https://192.0.2.10:6443", None, False),
+    ],
+)
+def test_the_way_by_the_own_service_is_known_from_what_kubelet_says(
+    monkeypatch: pytest.MonkeyPatch, url: str, service: str | None, expected: bool
+):
+    monkeypatch.delenv("KUBERNETES_PORT", raising=False)
+    if service:
+        monkeypatch.setenv("KUBERNETES_PORT", service)
+    assert is_own_service(url) is expected
 
 
 def test_the_master_alone_needs_no_service_account(folder: Path, monkeypatch: pytest.MonkeyPatch):
