@@ -46,7 +46,8 @@ class Cluster:
         packages.unpack_runtime(self.folder)
         packages.build_pod_system(self.folder)
         archives = [*images.make_images(self.folder), *self.archives]
-        self.folder.begin_cluster()
+        with step("removing the files of the cluster before"):
+            self.folder.begin_cluster()
         with step(f"starting the control plane and {len(self.nodes)} nodes"):
             self.certificates.create(self.addresses)
             network.create(self.addresses)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.e2e.kustomization import missing_capabilities
 from tests.e2e.report import KUBERNETES, circumstances
 from tests.e2e.trial import Trial
 from tests.e2e.workload import Losses
@@ -18,7 +19,7 @@ tests of Services and Networking run. Then, while connections are made all the t
 image` rolls out a newer build with another version and other programs, and `kubectl delete` takes the DaemonSet away.
 Last, the component `cleanup` cleans the nodes.
 
-Kubernetes {kubernetes}, three nodes, {circumstances}.
+Kubernetes {kubernetes}, three nodes, {circumstances}.{missing}
 """
 COLUMNS = (
     "overlay",
@@ -65,3 +66,9 @@ def _conformance(trial: Trial) -> str:
 
 def _figures(losses: Losses) -> tuple[str, str]:
     return f"{losses.tried}/{losses.failed}", f"{losses.held}/{losses.lost}"
+
+
+def _head() -> str:
+    names = ", ".join(missing_capabilities())
+    missing = f" Overlays that ask for {names} were given none: the machine itself has none." if names else ""
+    return HEAD.format(kubernetes=KUBERNETES, circumstances=circumstances(), missing=missing)

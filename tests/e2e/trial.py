@@ -120,6 +120,7 @@ def _run(cluster: Cluster, overlay: Overlay, daemonset: DaemonSet, nodes: Sequen
             daemonset.delete(own.running)
             deletion = running.losses()
         say(str(deletion))
+    _refuse_clean(nodes)
     with step(f"{overlay.name}: the clean-up"):
         daemonset.apply(own.cleanup)
         daemonset.delete(own.cleanup)
@@ -187,3 +188,10 @@ def _refuse_without_bpffs(nodes: Sequence[Node]) -> None:
         kind = node.run("stat", "--file-system", "--format=%T", BPFFS).strip()
         if kind != "bpf_fs":
             raise ProgramFailed(f"{BPFFS} of {node.name} is {kind}, and should be a bpffs")
+
+
+def _refuse_clean(nodes: Sequence[Node]) -> None:
+    """Raises ProgramFailed where nothing is left to clean: the clean-up would show nothing."""
+    for node in nodes:
+        if not remains(node):
+            raise ProgramFailed(f"{node.name} is clean before the clean-up")

@@ -1,16 +1,21 @@
 """kbpf's own image: started as the Dockerfile says, and a newer build of it that really is another."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from kbpf import __version__
-from kbpf.datapath.ebpf.source import bpf_folder
+from kbpf.datapath.ebpf.hooks import PACKET_PROGRAMS
+from kbpf.datapath.ebpf.pins import Pins
+from kbpf.datapath.ebpf.source import Unit, bpf_folder, describe
 from tests.cluster.programs import ProgramFailed
 from tests.e2e.archive import PATH
 from tests.e2e.dockerfile import DOCKERFILE, settings
 from tests.e2e.own_image import NEWER_VERSION, PROGRAMS, builds, newer_files
 
+PACKAGE = "opt/kbpf/lib/python3.11/site-packages/kbpf"
+PINS = Pins(Path("/sys/fs/bpf/kbpf"))
 TWO_STAGES = """
 FROM debian AS build
 ENTRYPOINT ["/build"]
@@ -54,17 +59,30 @@ def test_the_manifests_name_the_current_version() -> None:
     assert newer.name.endswith(f":{NEWER_VERSION}")
 
 
-def test_the_newer_build_has_another_version_and_other_programs(tmp_path: Path) -> None:
-    package = tmp_path / "opt/kbpf/lib/python3.11/site-packages/kbpf"
+@pytest.fixture
+def rootfs(tmp_path: Path) -> Path:
+    """As much of the image's file system as a newer build changes."""
+    package = tmp_path / PACKAGE
     (package / "__pycache__").mkdir(parents=True)
-    (package / "bpf").mkdir()
     (package / "__init__.py").write_text(f'__version__ = "{__version__}"\n')
     (package / "__pycache__/__init__.cpython-311.pyc").write_text("")
-    for program in PROGRAMS:
-        (package / program).write_text((bpf_folder().parent / program).read_text())
-    inside = package.relative_to(tmp_path)
-    files = newer_files(tmp_path)
-    assert files.pop(f"{inside}/__init__.py") == f'__version__ = "{NEWER_VERSION}"\n'
-    assert files.pop(f"{inside}/__pycache__/.wh.__init__.cpython-311.pyc") == ""
-    assert files.keys() == {f"{inside}/{program}" for program in PROGRAMS}
-    assert all(text.startswith((package / Path(name).relative_to(inside)).read_text()) for name, text in files.items())
+    shutil.copytree(bpf_folder(), package / "bpf")
+    return tmp_path
+
+
+def test_the_newer_build_calls_itself_by_another_version(rootfs: Path) -> None:
+    files = newer_files(rootfs)
+    assert files[f"{PACKAGE}/__init__.py"] == f'__version__ = "{NEWER_VERSION}"\n'
+    assert files[f"{PACKAGE}/__pycache__/.wh.__init__.cpython-311.pyc"] == ""
+
+
+def test_the_newer_build_has_other_programs(rootfs: Path) -> None:
+    def programs() -> tuple[Unit, ...]:
+        bpf = rootfs / PACKAGE / "bpf"
+        return describe(PINS, {}, has_set_retval=True, packet_programs=PACKET_PROGRAMS, folder=bpf).units
+
+    before = programs()
+    for name, text in newer_files(rootfs).items():
+        (rootfs / name).write_text(text)
+    assert len(before) == len(PROGRAMS)
+    assert all(old.text != new.text for old, new in zip(before, programs(), strict=True))
