@@ -99,7 +99,10 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
     if name == "iptables":
         return alone
     residual = ResidualDatapath(
-        ebpf, NodeIptables(config, own, clock), has_translated_flows, holds_all=config.rules_hold_all
+        ebpf,
+        NodeIptables(config, own, clock, is_residue=not config.rules_hold_all),
+        has_translated_flows,
+        holds_all=config.rules_hold_all,
     )
     return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
 
@@ -135,9 +138,11 @@ class NodeIptables:
 
     name = "iptables"
 
-    def __init__(self, config: Config, own: Node | None, clock: Clock) -> None:
+    def __init__(self, config: Config, own: Node | None, clock: Clock, *, is_residue: bool = False) -> None:
+        """`is_residue`: eBPF serves what is not in these rules."""
         self._config = config
         self._own = own
+        self._is_residue = is_residue
         self._iptables = make_iptables(config, own, clock)
         self._may_use_localnet: bool | None = None
         self._is_advised = False
@@ -171,4 +176,8 @@ class NodeIptables:
         settings = iptables_settings(self._config, self._own, local_addresses, is_liberal=liberal)
         if settings.localhost_node_ports and self._may_use_localnet is None:
             self._may_use_localnet = allow_localnet(SYSCTLS)
-        return replace(settings, localhost_node_ports=settings.localhost_node_ports and bool(self._may_use_localnet))
+        return replace(
+            settings,
+            localhost_node_ports=settings.localhost_node_ports and bool(self._may_use_localnet),
+            is_residue=self._is_residue,
+        )

@@ -83,7 +83,7 @@ def _ebpf_differences(config: Config, decided: Decided, kernel: Kernel, found: F
     yield from rows_verify.differences(found.rows, decided.table, settings, node_rows(node, state))
     left = decided.table if config.rules_hold_all else left_to_rules(decided.table, settings)
     if left.services or masquerades:
-        yield from _rule_differences(config, decided, left, kernel)
+        yield from _rule_differences(config, decided, left, kernel, is_residue=not config.rules_hold_all)
     else:
         for family, ruleset in kernel.rulesets.items():
             yield from rules_verify.remains(ruleset, family)
@@ -101,8 +101,10 @@ def _attachment_differences(kernel: Kernel, devices: tuple[Device, ...]) -> Iter
                 yield f"programs: {hook} is not attached to {device.name}"
 
 
-def _rule_differences(config: Config, decided: Decided, table: ServiceTable, kernel: Kernel) -> Iterator[str]:
-    settings = standing_iptables_settings(config, decided.node)
+def _rule_differences(
+    config: Config, decided: Decided, table: ServiceTable, kernel: Kernel, *, is_residue: bool = False
+) -> Iterator[str]:
+    settings = replace(standing_iptables_settings(config, decided.node), is_residue=is_residue)
     for family in Family:
         ruleset = kernel.rulesets.get(family)
         if ruleset is not None:

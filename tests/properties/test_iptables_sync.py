@@ -17,8 +17,8 @@ from tests.properties.tables import tables
 FAILED = Completed(1, "", "iptables-restore: line 1 failed")
 
 
-def datapath(run: Run) -> IptablesDatapath:
-    return IptablesDatapath(IptablesSettings(), FakeClock(), run=run)
+def datapath(run: Run, *, is_residue: bool = False) -> IptablesDatapath:
+    return IptablesDatapath(IptablesSettings(is_residue=is_residue), FakeClock(), run=run)
 
 
 def follow(table: ServiceTable, target: ServiceTable) -> frozenset[ServiceName]:
@@ -34,14 +34,14 @@ histories = st.sampled_from(Family).flatmap(lambda family: st.lists(tables(famil
 
 
 @settings(max_examples=100, deadline=None)
-@given(histories)
-def test_partial_syncs_end_where_a_full_one_would(history: list[ServiceTable]):
+@given(histories, st.booleans())
+def test_partial_syncs_end_where_a_full_one_would(history: list[ServiceTable], is_residue: bool):
     fake = FakeIptables()
-    table, running = ServiceTable(), datapath(fake)
+    table, running = ServiceTable(), datapath(fake, is_residue=is_residue)
     running.sync(table, frozenset(), full=True)
     for target in history:
         running.sync(table, follow(table, target), full=False)
-        assert datapath(fake).sync(table, frozenset(), full=True).writes == 0
+        assert datapath(fake, is_residue=is_residue).sync(table, frozenset(), full=True).writes == 0
 
 
 @settings(max_examples=100, deadline=None)

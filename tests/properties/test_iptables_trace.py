@@ -1,6 +1,9 @@
 """The rules say what the reference model says, however they are spelled."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kbpf.clock import FakeClock
 from kbpf.datapath.iptables.backend import IptablesDatapath
@@ -51,10 +54,11 @@ def verdict_of_rules(ruleset: Ruleset, world: World) -> tuple[Action, set[tuple[
 
 
 @settings(max_examples=400, deadline=None)
-@given(worlds())
-def test_the_written_rules_give_the_verdict_of_the_reference_model(world: World):
+@given(worlds(), st.booleans())
+def test_the_written_rules_give_the_verdict_of_the_reference_model(world: World, is_residue: bool):
     run = FakeIptables()
-    datapath = IptablesDatapath(iptables_settings(world), FakeClock(), run=run)
+    written_by = replace(iptables_settings(world), is_residue=is_residue)
+    datapath = IptablesDatapath(written_by, FakeClock(), run=run)
     datapath.sync(world.table, frozenset(), full=True)
     name = "iptables-nft-save" if world.family is Family.IPV4 else "ip6tables-nft-save"
     saved = parse_save(run([name], "", 1).stdout)

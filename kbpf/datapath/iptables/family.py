@@ -18,7 +18,7 @@ from kbpf.datapath.iptables.commands import Tool
 from kbpf.datapath.iptables.plan import Difference, against_applied, against_observed, arrange
 from kbpf.datapath.iptables.ruleset import RestoreInput, Table, parse_save
 from kbpf.datapath.iptables.settings import IptablesSettings
-from kbpf.datapath.iptables.static import PRESENT, SharedChains, shared_chains
+from kbpf.datapath.iptables.static import SharedChains, shared_chains
 from kbpf.errors import CommandFailed
 from kbpf.model.names import ServiceName
 from kbpf.model.table import ServiceTable
@@ -59,7 +59,7 @@ class FamilyRules:
         """Tables that somebody emptied: the canary is gone. Asks nothing before the first sync."""
         if self._applied is None:
             return ()
-        canaries = [key for key in PRESENT if key.name == names.CANARY]
+        canaries = [key for key in self._applied.present if key.name == names.CANARY]
         return tuple(key.table.value for key in canaries if self.tool.lacks(key))
 
     def _sync_changed(self, table: ServiceTable, dirty: Set[ServiceName], applied: SharedChains) -> Written:

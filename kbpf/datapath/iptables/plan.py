@@ -14,7 +14,7 @@ from kbpf.datapath.iptables import names
 from kbpf.datapath.iptables.book import RuleBook, Turned
 from kbpf.datapath.iptables.rule import parse_rule
 from kbpf.datapath.iptables.ruleset import Chain, ChainKey, RestoreInput, Ruleset, Table, TableInput
-from kbpf.datapath.iptables.static import JUMPS, PRESENT, SharedChains, jump_positions, shared_chains
+from kbpf.datapath.iptables.static import JUMPS, Jump, SharedChains, jump_positions, shared_chains
 
 _TARGET = re.compile(r" -[jg] (KUBE-\S+)")
 
@@ -36,7 +36,7 @@ class Difference:
     """What must be written of each service port; never spread over two transactions."""
     dispatch: tuple[Placed, ...] = ()
     edits: Mapping[Table, tuple[str, ...]] = field(default_factory=dict)
-    """Jumps of built-in chains to insert or, when there are two of them, to delete."""
+    """Jumps of built-in chains to insert or, when there are too many of them, to delete."""
     stale: tuple[str, ...] = ()
     """Per-service chains to delete."""
     warnings: tuple[str, ...] = ()
@@ -73,6 +73,7 @@ def against_applied(turned: Iterable[Turned], before: SharedChains, after: Share
         dispatch=tuple(
             Placed(key.table, chain) for key, chain in after.dispatch.items() if before.dispatch.get(key) != chain
         ),
+        edits=_turned_jumps(before.jumps, after.jumps),
         stale=tuple(sorted(stale, key=names.removal_order)),
     )
 
@@ -83,9 +84,9 @@ def against_observed(book: RuleBook, shared: SharedChains, observed: Ruleset) ->
     bodies = [tuple([chain for chain in body if not _holds(nat, chain)]) for body in book.bodies()]
     stale, kept, warnings = _stale(observed, {chain.name for body in book.bodies() for chain in body})
     written = {*shared.foundation, *shared.dispatch}
-    edits, ahead = _jump_edits(observed)
+    edits, ahead = _jump_edits(observed, shared.jumps)
     return Difference(
-        present=tuple(key for key in PRESENT if key not in written and not _has(observed, key)),
+        present=tuple(key for key in shared.present if key not in written and not _has(observed, key)),
         foundation=_missing(shared.foundation, observed),
         bodies=(*filter(None, bodies), *((Chain(name),) for name in kept)),
         dispatch=_missing(shared.dispatch, observed),
@@ -140,17 +141,25 @@ def _foreign_targets(chains: Mapping[str, Chain]) -> set[str]:
     }
 
 
-def _jump_edits(observed: Ruleset) -> tuple[dict[Table, tuple[str, ...]], list[str]]:
+def _turned_jumps(before: Iterable[Jump], after: Iterable[Jump]) -> dict[Table, tuple[str, ...]]:
+    edits: dict[Table, tuple[str, ...]] = {}
+    for jump in JUMPS:
+        if (jump in before) is not (jump in after):
+            edits[jump.table] = (*edits.get(jump.table, ()), jump.deletion if jump in before else jump.insertion)
+    return edits
+
+
+def _jump_edits(observed: Ruleset, wanted: Iterable[Jump]) -> tuple[dict[Table, tuple[str, ...]], list[str]]:
     """Each jump once. One that is there stays where it is, whoever put a rule above it; that is only reported."""
     edits: dict[Table, tuple[str, ...]] = {}
     ahead: list[str] = []
     for jump in JUMPS:
-        positions = jump_positions(jump, observed)
-        if not positions:
-            edits[jump.table] = (*edits.get(jump.table, ()), f"-I {jump.source} 1 {jump.arguments}")
-        for _ in positions[1:]:
-            edits[jump.table] = (*edits.get(jump.table, ()), f"-D {jump.source} {jump.arguments}")
-        if jump.table is Table.NAT and jump.target == names.SERVICES and positions and positions[0] > 0:
+        positions, is_wanted = jump_positions(jump, observed), jump in wanted
+        if is_wanted and not positions:
+            edits[jump.table] = (*edits.get(jump.table, ()), jump.insertion)
+        for _ in positions[is_wanted:]:
+            edits[jump.table] = (*edits.get(jump.table, ()), jump.deletion)
+        if is_wanted and jump.table is Table.NAT and jump.target == names.SERVICES and any(positions[:1]):
             count = positions[0]
             rules = "rule stands" if count == 1 else "rules stand"
             ahead.append(f"nat {jump.source}: {count} {rules} above the jump to {jump.target} and may take its traffic")

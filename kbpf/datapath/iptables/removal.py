@@ -51,7 +51,7 @@ def removal(observed: Ruleset, chunk_chains: int | None) -> tuple[tuple[RestoreI
 def _leaving(table: Table, observed: Ruleset, spared: set[str]) -> Leaving:
     chains = observed[table]
     jumps = [jump for jump in JUMPS if jump.table is table and jump.target not in spared]
-    edits = tuple(f"-D {jump.source} {jump.arguments}" for jump in jumps for _ in jump_positions(jump, observed))
+    edits = tuple(jump.deletion for jump in jumps for _ in jump_positions(jump, observed))
     ours = sorted((name for name in chains if is_ours(table, name) and name not in spared), key=names.removal_order)
     held = _held(table, chains, jumps)
     emptied = tuple(Chain(name) for name in ours if name in held and chains[name].rules)

@@ -23,6 +23,8 @@ class IptablesSettings:
     conntrack_liberal: bool = False
     """Out-of-window packets are not INVALID then, and the rule that drops those is left out."""
     random_fully: bool = True
+    is_residue: bool = False
+    """These rules stand beneath eBPF, where most packets of the node need none of them: they cost those the least."""
     has_counters: bool = False
     """Rules count in named counters of the kernel (nfacct). Found out by the backend for each family."""
     large_cluster_endpoints: int = LARGE_CLUSTER_ENDPOINTS

@@ -3,12 +3,12 @@
 Pure. `shared_chains` puts the entries of all service ports between the fixed rules; plan writes the result.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from kbpf.datapath.iptables import names
 from kbpf.datapath.iptables.counters import DROPPED_AS_INVALID, counts
-from kbpf.datapath.iptables.render import NAT_SERVICES, Entry
+from kbpf.datapath.iptables.render import NAT_NODE_PORTS, NAT_SERVICES, Entry
 from kbpf.datapath.iptables.rule import parse_rule
 from kbpf.datapath.iptables.ruleset import Chain, ChainKey, Ruleset, Table, comment, word
 from kbpf.datapath.iptables.settings import IptablesSettings
@@ -39,8 +39,16 @@ class Jump(NamedTuple):
     def rule(self) -> str:
         return f"-A {self.source} {self.arguments}"
 
+    @property
+    def insertion(self) -> str:
+        return f"-I {self.source} 1 {self.arguments}"
 
-JUMPS = (
+    @property
+    def deletion(self) -> str:
+        return f"-D {self.source} {self.arguments}"
+
+
+JUMPS: tuple[Jump, ...] = (
     Jump(Table.FILTER, "INPUT", NEW, EXTERNAL_PORTALS, names.EXTERNAL_SERVICES),
     Jump(Table.FILTER, "FORWARD", NEW, EXTERNAL_PORTALS, names.EXTERNAL_SERVICES),
     Jump(Table.FILTER, "INPUT", "", "kubernetes health check service ports", names.NODE_PORTS),
@@ -66,13 +74,16 @@ def jump_positions(jump: Jump, observed: Ruleset) -> list[int]:
     return [index for index, rule in enumerate(chain.rules) if jump.target in rule and parse_rule(rule) == wanted]
 
 
-PRESENT = (
+PRESENT: tuple[ChainKey, ...] = (
     ChainKey(Table.FILTER, names.LOCALHOST_FIREWALL),
     ChainKey(Table.MANGLE, names.CANARY),
     ChainKey(Table.FILTER, names.CANARY),
     ChainKey(Table.NAT, names.CANARY),
 )
 """Chains that must exist; what is in them is not ours to say, unless they are among the chains that are written."""
+
+STANDING_TARGETS = frozenset({names.FORWARD, names.POSTROUTING, names.LOCALHOST_FIREWALL})
+"""Chains that do something whatever the services are; a kubelet jumps to the last one as well."""
 
 DISPATCH = (
     ChainKey(Table.FILTER, names.SERVICES),
@@ -81,7 +92,7 @@ DISPATCH = (
     ChainKey(Table.FILTER, names.NODE_PORTS),
     ChainKey(Table.FILTER, names.PROXY_FIREWALL),
     NAT_SERVICES,
-    ChainKey(Table.NAT, names.NODE_PORTS),
+    NAT_NODE_PORTS,
 )
 """The chains through which traffic finds its service port, in the order of their chain lines."""
 
@@ -91,18 +102,33 @@ class SharedChains(NamedTuple):
     """What per-service chains jump to or rely on: written before them."""
     dispatch: dict[ChainKey, Chain]
     """What jumps to per-service chains: written after them."""
+    jumps: tuple[Jump, ...] = JUMPS
+    present: tuple[ChainKey, ...] = PRESENT
 
 
 def shared_chains(entries: Iterable[Entry], family: Family, settings: IptablesSettings) -> SharedChains:
     rules: dict[ChainKey, list[str]] = {key: [] for key in DISPATCH}
     for entry in entries:
         rules[entry.chain].append(entry.rule)
+    jumps, present = JUMPS, PRESENT
+    if settings.is_residue:
+        # We write nothing into mangle, and a table costs each packet something once it exists.
+        present = tuple(key for key in PRESENT if key.table is not Table.MANGLE)
+        jumps = _needed_jumps({key for key, lines in rules.items() if lines})
     rules[NAT_SERVICES] += node_port_tail(family, settings)
     rules[ChainKey(Table.FILTER, names.FORWARD)] += forward_rules(settings)
     if settings.has_localhost_node_ports(family):
         rules[ChainKey(Table.FILTER, names.LOCALHOST_FIREWALL)] = [localhost_guard()]
     dispatch = {key: Chain(key.name, tuple(lines)) for key, lines in rules.items()}
-    return SharedChains(foundation_chains(settings), dispatch)
+    return SharedChains(foundation_chains(settings), dispatch, jumps, present)
+
+
+def _needed_jumps(entered: Set[ChainKey]) -> tuple[Jump, ...]:
+    """Those to chains in which something stands; `entered` are the ones with entries of service ports."""
+    targets = {*entered, *((NAT_SERVICES,) if NAT_NODE_PORTS in entered else ())}
+    return tuple(
+        jump for jump in JUMPS if jump.target in STANDING_TARGETS or ChainKey(jump.table, jump.target) in targets
+    )
 
 
 def foundation_chains(settings: IptablesSettings) -> dict[ChainKey, Chain]:
@@ -145,13 +171,16 @@ def localhost_guard() -> str:
 
 def forward_rules(settings: IptablesSettings) -> list[str]:
     head, mark = f"-A {names.FORWARD}", settings.mark
-    rules = [
-        f"{head} {comment('kubernetes forwarding rules')} -m mark --mark {mark}/{mark} -j ACCEPT",
-        f"{head} {comment('kubernetes forwarding conntrack rule')} "
-        "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+    # An out-of-window packet escapes the DNAT, and the peer would answer it with a reset.
+    counter = f" {counts(DROPPED_AS_INVALID)}" if settings.has_counters else ""
+    invalid = [] if settings.conntrack_liberal else [f"{head} -m conntrack --ctstate INVALID{counter} -j DROP"]
+    marked, known = f"-m mark --mark {mark}/{mark} -j ACCEPT", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+    if settings.is_residue:
+        # No packet matches two of them with different verdicts, so what nearly all packets are may stand first; a
+        # comment is one more match to evaluate.
+        return [f"{head} {known}", *invalid, f"{head} {marked}"]
+    return [
+        *invalid,
+        f"{head} {comment('kubernetes forwarding rules')} {marked}",
+        f"{head} {comment('kubernetes forwarding conntrack rule')} {known}",
     ]
-    if not settings.conntrack_liberal:
-        # An out-of-window packet escapes the DNAT, and the peer would answer it with a reset.
-        counter = f" {counts(DROPPED_AS_INVALID)}" if settings.has_counters else ""
-        rules.insert(0, f"{head} -m conntrack --ctstate INVALID{counter} -j DROP")
-    return rules

@@ -33,7 +33,7 @@ def differences(table: ServiceTable, settings: IptablesSettings, observed: Rules
         yield from _chain_differences(f"{head} {where.value} {chain.name}", chain, observed.get(where, {}))
     for where, edits in found.edits.items():
         for edit in edits:
-            yield f"{head} {where.value}: {'lacks' if edit.startswith('-I') else 'has twice'}: {edit}"
+            yield f"{head} {where.value}: {'lacks' if edit.startswith('-I') else 'has one too many'}: {edit}"
     yield from (f"{head} nat {name}: chain of no Service port" for name in found.stale)
 
 
