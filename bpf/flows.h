@@ -166,8 +166,8 @@ static __always_inline bool is_idle(const struct flow_value *flow, const struct 
 /*
  * May this packet of the client follow the remembered choice? The middle of a TCP
  * connection always does. A SYN does while the flow is no older connection's that
- * is closing; a datagram while the flow is not idle; both while the backend is
- * still in the list.
+ * is closing and the backend is still in the list; a datagram while the flow is not
+ * idle and the backend still serves.
  */
 static __always_inline bool is_current(const struct packet *packet, const struct flow_key *key,
 				       const struct flow_value *flow)
@@ -179,12 +179,13 @@ static __always_inline bool is_current(const struct packet *packet, const struct
 
 	if (packet->protocol == TCP && !opens(packet))
 		return true;
-	if (!read_service(flow->service_id, &service) ||
-	    !is_member(&service, flow->view, flow->backend_id))
+	if (!read_service(flow->service_id, &service))
 		return false;
 	back = flows.lookup(&other);
 	if (packet->protocol == UDP)
-		return !is_idle(flow, back);
+		return may_stay(&service, flow->view, flow->backend_id) && !is_idle(flow, back);
+	if (!is_member(&service, flow->view, flow->backend_id))
+		return false;
 	if (back)
 		seen |= back->seen;
 	return !(seen & (SEEN_FIN | SEEN_RESET));

@@ -167,6 +167,15 @@ static __always_inline bool is_member(const struct service_value *service, __u32
 	       service->generation <= member.last_generation;
 }
 
+/* UDP flows leave a backend only when it serves no more, whatever list new ones choose from. */
+static __always_inline bool may_stay(const struct service_value *service, __u32 view,
+				     __u32 backend_id)
+{
+	return is_member(service, view, backend_id) ||
+	       is_member(service, VIEW_CLUSTER, backend_id) ||
+	       is_member(service, VIEW_KEPT, backend_id);
+}
+
 static __always_inline bool read_affinity(const struct caller *caller,
 					  const struct service_value *service,
 					  struct backend_value *backend)

@@ -206,7 +206,7 @@ static __always_inline bool is_usable(const struct translation *record,
 
 	return record->service_id == frontend->service_id &&
 	       read_service(frontend->service_id, &service) &&
-	       is_member(&service, frontend->internal_view, record->backend_id) &&
+	       may_stay(&service, frontend->internal_view, record->backend_id) &&
 	       read_backend(record->backend_id, backend) && backend->port == record->backend_port &&
 	       same_address(&backend->address, &record->backend_address);
 }

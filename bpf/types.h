@@ -26,10 +26,12 @@ enum kind {
 	KIND_LOAD_BALANCER_IP = 4,
 };
 
-/* Which of a service's two backend lists. */
+/* Which of a service's two backend lists; KEPT has no slots, only members, whose UDP flows stay
+ * with them. */
 enum view {
 	VIEW_CLUSTER = 0,
 	VIEW_LOCAL = 1,
+	VIEW_KEPT = 2,
 };
 
 /* What to do when the list of the view is empty. */

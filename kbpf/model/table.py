@@ -89,6 +89,8 @@ class ResolvedPort(msgspec.Struct, frozen=True, gc=False):
     """How many endpoints there are in the cluster, whether they could serve or not."""
     wants_rules: bool = False
     """The Service asked to be balanced by iptables alone."""
+    kept: tuple[Backend, ...] = ()
+    """Of UDP: endpoints beside the cluster list that serve. They get no new flow, and keep those that they have."""
 
     @property
     def protocol(self) -> Protocol:

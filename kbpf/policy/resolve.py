@@ -6,6 +6,7 @@ Called by the proxier once per sync; its result goes into the ServiceTable, whic
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from kbpf.model import names
 from kbpf.model.address import Address
 from kbpf.model.endpoint import Endpoint, EndpointsKey
 from kbpf.model.names import ServiceName
@@ -58,6 +59,7 @@ def resolve_port(port: ServicePort, endpoints: tuple[Endpoint, ...], node: NodeT
         ready_here=_ready_here(endpoints) if port.health_check_node_port else frozenset(),
         known_endpoints=len(endpoints),
         wants_rules=port.wants_rules,
+        kept=_kept(endpoints, lists.cluster) if port.name.protocol is names.Protocol.UDP else (),
     )
 
 
@@ -87,6 +89,11 @@ def _target(is_local_policy: bool, has_any: bool, has_local: bool) -> Target:
 def _ready_here(endpoints: tuple[Endpoint, ...]) -> frozenset[Address]:
     """Draining endpoints are not among them: load balancers must leave, even while traffic falls back to them."""
     return frozenset(endpoint.address for endpoint in endpoints if endpoint.is_local and endpoint.ready)
+
+
+def _kept(endpoints: tuple[Endpoint, ...], listed: tuple[Endpoint, ...]) -> tuple[Backend, ...]:
+    """Those whose conntrack entries kube-proxy spares, whatever policies and hints make of them."""
+    return tuple(_backend(endpoint) for endpoint in endpoints if endpoint.serving and endpoint not in frozenset(listed))
 
 
 def _backend(endpoint: Endpoint) -> Backend:

@@ -19,7 +19,7 @@ VIEW_LIMIT = 2**16 - 1
 
 Frontends = tuple[Frontend, ...]
 Lists = tuple[tuple[int | None, ...], ...]
-"""Backend ids: the cluster list and the local list. None: it has no id yet."""
+"""Backend ids: the cluster list, the local list, and the kept ones. None: it has no id yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class Admission:
         crowd = max(len(port.cluster), len(port.local))
         if crowd > VIEW_LIMIT:
             return Refusal(f"{crowd} backends, more than {VIEW_LIMIT}")
-        addresses = backend_addresses(port, port.cluster), backend_addresses(port, port.local)
-        lists = tuple([tuple(map(self.ids.find, view)) for view in addresses])
+        addresses = [backend_addresses(port, each) for each in (port.cluster, port.local, port.kept)]
+        found = tuple([tuple(map(self.ids.find, view)) for view in addresses])
+        lists = found[:2]
         service_id = before.service_id or self.ids.next_service
         rows = frontend_rows(port, frontends, deferrals, service_id)
         if before.service_id and lists != before.lists and _changes_views(before, rows):
@@ -52,17 +53,17 @@ class Admission:
         ranges = source_ranges(port, rows, service_id)
         new = {
             address
-            for view, numbers in zip(addresses, lists, strict=True)
+            for view, numbers in zip(addresses, found, strict=True)
             for address, number in zip(view, numbers, strict=True)
             if number is None
         }
-        need = _need(rows, lists, before) | {BACKENDS.name: len(new), SOURCE_RANGES.name: _new_ranges(ranges, before)}
+        need = _need(rows, found, before) | {BACKENDS.name: len(new), SOURCE_RANGES.name: _new_ranges(ranges, before)}
         lacking = self.room.take(need)
         if lacking is not None:
             return Refusal(lacking)
         if not before.service_id:
             self.ids.new_service()
-        cluster, local = (tuple(map(self.ids.backend, view)) for view in addresses)
+        cluster, local, kept = (tuple(map(self.ids.backend, view)) for view in addresses)
         generation = self._generation(service_id, (cluster, local), before)
         return Encoded(
             rows,
@@ -73,6 +74,7 @@ class Admission:
             port.affinity_timeout_s,
             ranges,
             str(port.name),
+            tuple(sorted(kept)),
         )
 
     def defer(self, port: ResolvedPort, frontends: Frontends, deferrals: Deferrals, before: Encoded) -> Encoded:
@@ -98,10 +100,10 @@ def _changes_views(before: Encoded, rows: FrontendRows) -> bool:
     return any(views.get(value.kind, value.views) != value.views for _, value in rows)
 
 
-def _need(rows: FrontendRows, lists: Lists, before: Encoded) -> dict[str, int]:
+def _need(rows: FrontendRows, found: Lists, before: Encoded) -> dict[str, int]:
     """New entries by map, beside those of the old generation."""
-    joining = 0
-    for view, old in zip(lists, before.lists, strict=True):
+    joining, lists = 0, found[:2]
+    for view, old in zip(found, (*before.lists, before.kept), strict=True):
         there = frozenset(old)
         joining += sum(backend not in there for backend in view)
     return {

@@ -4,7 +4,7 @@ The maps hold no names. A service port is recognised by its frontends, a backend
 What contradicts itself is not taken over; the full plan that follows rewrites or sweeps it.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from kbpf.datapath.ebpf.defer import DeferSettings
@@ -42,6 +42,7 @@ def adopt(
     ranges: dict[int, list[SourceRangeKey]] = {}
     for key in sorted(rows.source_ranges):
         ranges.setdefault(key.service_id, []).append(key)
+    kept = _kept(rows)
     leading = Counter(frontend.service_id for frontend in rows.frontends.values())
     for port in table if rows.frontends else ():
         keys = dict.fromkeys(frontend_key(port, frontend) for frontend in table.owned_frontends(port))
@@ -55,12 +56,22 @@ def adopt(
         cluster, local = (_backends(service, view, rows, installed.ids) for view in (View.CLUSTER, View.LOCAL))
         timeout_s, own = service.affinity_timeout_s, tuple(ranges.get(service.id, ()))
         name = str(rows.names.get(NameKey(service.id), ""))
+        staying = tuple(number for number in kept[service.id] if installed.ids.is_backend(number))
         installed.adopt(
-            port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s, own, name)
+            port, Encoded(tuple(found), service.id, service.generation, cluster, local, timeout_s, own, name, staying)
         )
     installed.used.clear()
     installed.used.update({spec.name: len(held) for spec, held in rows})
     return installed
+
+
+def _kept(rows: Rows) -> dict[int, list[int]]:
+    """By service id, the backends beside its lists."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for key, member in sorted(rows.membership.items()):
+        if key.view == View.KEPT and member[2:] == key[:2] and member.last_generation == OPEN_END:
+            found[key.service_id].append(key.backend_id)
+    return found
 
 
 def _ids(rows: Rows, given: Ids) -> Ids:

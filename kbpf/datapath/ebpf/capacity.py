@@ -33,19 +33,20 @@ _DEFAULTS = {spec.name: spec.max_entries for spec in ALL_MAPS}
 
 def demand(table: ServiceTable) -> dict[str, int]:
     """The rows of all service ports, without those of a change; a frontend that several claim counts for each."""
-    frontends = services = endpoints = ranges = 0
+    frontends = services = endpoints = kept = ranges = 0
     backends: dict[Protocol, set[Backend]] = {protocol: set() for protocol in Protocol}
     for port in table:
         frontends += len(port.frontends)
         services += 1
         endpoints += len(port.cluster) + len(port.local)
+        kept += len(port.kept)
         ranges += len(port.source_ranges)
-        backends[port.protocol].update(port.cluster, port.local)
+        backends[port.protocol].update(port.cluster, port.local, port.kept)
     return {
         FRONTENDS.name: frontends,
         SERVICES.name: services,
         SLOTS.name: endpoints,
-        MEMBERSHIP.name: endpoints,
+        MEMBERSHIP.name: endpoints + kept,
         BACKENDS.name: sum(map(len, backends.values())),
         SOURCE_RANGES.name: ranges,
     }

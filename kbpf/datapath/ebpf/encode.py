@@ -69,6 +69,8 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     source_ranges: tuple[SourceRangeKey, ...] = ()
     name: str = ""
     """For people; empty with service id 0, whose frontends are named by the rules."""
+    kept: tuple[int, ...] = ()
+    """Sorted; backends beside the cluster list whose UDP flows stay with them."""
 
     @property
     def lists(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -76,7 +78,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def backends(self) -> frozenset[int]:
-        return frozenset(self.cluster + self.local) - {UNREADABLE}
+        return frozenset(self.cluster + self.local + self.kept) - {UNREADABLE}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -86,7 +88,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
             layout.FRONTENDS.name: len(self.frontends),
             layout.SERVICES.name: 1 if self.service_id else 0,
             layout.SLOTS.name: slots,
-            layout.MEMBERSHIP.name: slots,
+            layout.MEMBERSHIP.name: slots + len(self.kept),
             layout.SOURCE_RANGES.name: len(self.source_ranges),
             layout.NAMES.name: 1 if self.service_id else 0,
         }
@@ -111,7 +113,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
     def _membership(self) -> Iterator[tuple[MembershipKey, MembershipValue]]:
         service_id, generation = self.service_id, self.generation
-        for view, backends in enumerate(self.lists):
+        for view, backends in enumerate((*self.lists, self.kept)):
             for backend in backends:
                 yield (
                     MembershipKey(service_id, backend, view),

@@ -22,10 +22,11 @@ class Kind(IntEnum):
 
 
 class View(IntEnum):
-    """Which of a service's two backend lists."""
+    """Which of a service's two backend lists; KEPT has no slots, only members, whose UDP flows stay with them."""
 
     CLUSTER = 0
     LOCAL = 1
+    KEPT = 2
 
 
 class Verdict(IntEnum):

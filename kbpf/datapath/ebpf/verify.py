@@ -18,6 +18,7 @@ from kbpf.datapath.ebpf.reading import backends
 from kbpf.datapath.ebpf.rows import AnyRows, AnySpec, Rows
 from kbpf.datapath.ebpf.shapes import (
     FIRST_RESERVED_ID,
+    BackendKey,
     DeferReason,
     FrontendKey,
     MembershipKey,
@@ -28,7 +29,7 @@ from kbpf.datapath.ebpf.shapes import (
     SlotKey,
     View,
 )
-from kbpf.model.address import Address, host_port
+from kbpf.model.address import Address, host_port, unpacked
 from kbpf.model.table import Backend, Frontend, ResolvedPort, ServiceTable
 
 
@@ -90,6 +91,7 @@ class PortCheck:
             yield f"{self.name}: {_fields(SERVICES, ServiceKey(self.service_id), service, wanted)}"
         for view, endpoints in lists:
             yield from self._list_differences(service, view, endpoints)
+        yield from self._kept_differences()
         name = self.rows.names.get(NameKey(self.service_id))
         if name != NameValue.of(str(self.port.name)):
             yield f"{self.name}: is named {str(name) if name else 'nothing'} in names"
@@ -99,6 +101,15 @@ class PortCheck:
         there = {key for key in self.rows.source_ranges if key.service_id == self.service_id}
         for key in sorted(there ^ set(wanted_ranges)):
             yield f"{self.name}: {'has beyond' if key in there else 'lacks'} source range /{key.prefix_length - 32}"
+
+    def _kept_differences(self) -> Iterator[str]:
+        """Members without slots."""
+        members = (key for key in self.rows.membership if (key.service_id, key.view) == (self.service_id, View.KEPT))
+        rows = (self.rows.backends.get(BackendKey(key.backend_id)) for key in members)
+        there = {(unpacked(row.address), row.port) for row in rows if row is not None}
+        wanted = {(each.address, each.port) for each in self.port.kept}
+        yield from (f"{self.name}: lacks the UDP flows of {host_port(*each)}" for each in sorted(wanted - there))
+        yield from (f"{self.name}: keeps the UDP flows of {host_port(*each)}" for each in sorted(there - wanted))
 
     def _list_differences(self, service: ServiceValue, view: View, endpoints: tuple[Backend, ...]) -> Iterator[str]:
         head = f"{self.name}: {view.name.lower()} list"

@@ -157,3 +157,18 @@ def test_another_node_decides_otherwise():
         (found,) = table_of(*objects, topology=topology)
         assert [backend.address for backend in found.cluster] == cluster
         assert [backend.is_local for backend in found.cluster] == [True]
+
+
+@pytest.mark.parametrize(("protocol", "kept"), [("UDP", [Backend("10.42.2.6", 53, True)]), ("TCP", [])])
+def test_flows_of_udp_stay_with_what_serves_beside_the_list(protocol: str, kept: list[Backend]):
+    found = resolved(
+        service("web", port(53, protocol=protocol)),
+        endpoint_slice(
+            "web",
+            endpoint("10.42.1.5"),
+            draining("10.42.2.6"),
+            unusable("10.42.2.7"),
+            ports=[slice_port(53, protocol=protocol)],
+        ),
+    )
+    assert list(found.kept) == kept

@@ -23,7 +23,7 @@ from kbpf.datapath.ebpf.verify import differences, spilled
 from kbpf.model.address import Address, packed
 from kbpf.model.table import ServiceTable
 from tests.asked_node import LOCAL, NODE_SETTINGS, AskedNode
-from tests.builders import endpoint_slice, port, service, slice_port, table_of
+from tests.builders import draining, endpoint, endpoint_slice, port, service, slice_port, table_of
 
 TABLE = table_of(
     service(
@@ -151,6 +151,25 @@ def test_a_service_that_is_not_written_yet_is_named(rows: Rows):
     for port_of in TABLE:
         more.replace(port_of.name.service, TABLE.ports_of(port_of.name.service))
     assert told(rows, more) == ["shop/new (IPv4): lacks frontends address=10.96.0.13 port=80 protocol=TCP"]
+
+
+def test_members_of_udp_without_a_slot_are_compared():
+    ports = [slice_port(53, protocol="UDP")]
+    table = table_of(
+        service("dns", port(53, protocol="UDP")),
+        endpoint_slice("dns", endpoint("10.42.1.5"), draining("10.42.2.6"), ports=ports),
+    )
+    found = AskedNode().sync(table).kernel.found
+    assert found is not None
+    assert told(found.rows, table, masquerades=False) == []
+    [key] = [key for key in found.rows.membership if key.view == View.KEPT]
+    member = found.rows.membership.pop(key)
+    [listed] = found.rows.membership
+    found.rows.membership[listed._replace(view=View.KEPT)] = member
+    assert told(found.rows, table, masquerades=False) == [
+        "shop/dns (IPv4): lacks the UDP flows of 10.42.2.6:53",
+        "shop/dns (IPv4): keeps the UDP flows of 10.42.1.5:53",
+    ]
 
 
 def test_what_the_rows_say_of_the_node_is_compared(rows: Rows):
