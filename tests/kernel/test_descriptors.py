@@ -1,10 +1,13 @@
-"""A daemon that runs for months holds as many descriptors as one that has just started."""
+"""A daemon that runs for months holds as many descriptors as one that has just started, or that has asked the kernel."""
 
 from pathlib import Path
 
 import pytest
 
+from kbpf.datapath.ebpf import probe
+from kbpf.datapath.ebpf.uplinks import Way
 from kbpf.demo.proxy import Proxy
+from kbpf.host.clsact import ClsactFilters
 from tests.builders import endpoint_slice, port, service
 from tests.kernel.world import World, eventually
 from tests.manifests import write_manifests
@@ -28,3 +31,14 @@ def test_full_syncs_leave_no_descriptor_open(world: World, tmp_path: Path) -> No
         world.node.namespace.ip(f"address add 192.168.99.{number + 1}/32 dev lo")
         eventually(lambda syncs=syncs: len(proxy.syncs()) > syncs)
     eventually(lambda: descriptors(proxy) <= before)
+
+
+def test_questions_to_the_kernel_leave_no_descriptor_open(world: World) -> None:
+    def ask() -> int:
+        with world.node.namespace.entered():
+            support = probe.probe(world.node.cgroup, world.node.bpffs)
+            probe.packet_path(ClsactFilters(), tuple(Way))
+        assert support.features
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    assert ask() == ask()

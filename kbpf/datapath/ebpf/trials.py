@@ -5,6 +5,7 @@ raise OSError as those of `libbpf` do.
 """
 
 import ctypes
+import os
 import struct
 from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
 
@@ -80,7 +81,8 @@ def knows_helper(program_type: int, attach_type: int, helper: int) -> bool:
     arguments = b"".join(_move(register, 0) for register in range(1, 6))
     log = ctypes.create_string_buffer(_LOG_SIZE)
     try:
-        return _load(program_type, attach_type, arguments + _instruction(0x85, value=helper) + _RETURN_1, log) >= 0
+        os.close(_load(program_type, attach_type, arguments + _instruction(0x85, value=helper) + _RETURN_1, log))
+        return True
     except PermissionError:
         if not log.value:
             raise  # the verifier did not get as far as reading the program
@@ -107,7 +109,11 @@ def create_map(map_type: MapType) -> int:
     if map_type is MapType.SK_STORAGE:
         entries, options.map_flags = 0, BPF_F_NO_PREALLOC
         options.btf_fd, options.btf_key_type_id, options.btf_value_type_id = _load_btf(), 1, 2
-    return call("bpf_map_create", map_type, b"kbpf_probe", key_size, 8, entries, byref(options))
+    try:
+        return call("bpf_map_create", map_type, b"kbpf_probe", key_size, 8, entries, byref(options))
+    finally:
+        if options.btf_fd:
+            os.close(options.btf_fd)
 
 
 def _load_btf() -> int:
