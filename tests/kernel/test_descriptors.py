@@ -1,4 +1,4 @@
-"""A daemon that runs for months holds as many descriptors as one that has just started, or that has asked the kernel."""
+"""A daemon that runs for months, or asks the kernel what it can do, holds as many descriptors as when it started."""
 
 from pathlib import Path
 
