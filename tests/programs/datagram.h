@@ -7,6 +7,8 @@
 #ifndef KBPF_TEST_DATAGRAM_H
 #define KBPF_TEST_DATAGRAM_H
 
+#include "tc.c"
+
 #include "world.h"
 
 struct ends {

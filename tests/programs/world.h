@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Services, the node and packets by chance, out of few addresses and ports, so that
- * they meet. The maps hold what user space would write; beside them stands a model
- * of the services, to tell a wrong choice.
+ * Services and the node by chance, out of few addresses and ports, so that calls
+ * meet them. The maps hold what user space would write; beside them stands a model
+ * of the services, to tell a wrong choice. The programs stand before this file.
  */
 #ifndef KBPF_TEST_WORLD_H
 #define KBPF_TEST_WORLD_H
 
-#include "kernel.h"
-
-#include "tc.c"
+#include "lb.h"
 
 #define SERVICES 6
 #define MOST_BACKENDS 8
 #define MARK 0x4000
 #define MOST_BYTES 512
+#define VIEWS 3 /* the last has no slots */
 
 struct model {
 	__u32 id, generation;
 	__u8 protocol;
 	bool is_ipv4;
-	__u32 count[2]; /* by view */
-	__u32 members[2][MOST_BACKENDS];
+	__u32 count[VIEWS]; /* by view */
+	__u32 members[VIEWS][MOST_BACKENDS];
 };
 
 static struct model models[SERVICES];
@@ -64,7 +63,7 @@ static void put_generation(struct model *model)
 					.affinity_timeout_s = model->id % 3 ? 0 : 60};
 	struct service_key service_key = {.id = model->id};
 
-	for (__u32 view = 0; view < 2; view++) {
+	for (__u32 view = 0; view < VIEWS; view++) {
 		for (__u32 i = 0; i < model->count[view]; i++) {
 			__u32 id = model->members[view][i];
 			struct slot_key slot_key = {model->id, model->generation, view, i};
@@ -83,7 +82,8 @@ static void put_generation(struct model *model)
 			if (known && known->last_generation == model->generation - 1)
 				member.first_generation = known->first_generation;
 			backends.update(&backend_key, &backend);
-			slots.update(&slot_key, &slot);
+			if (view != VIEW_KEPT)
+				slots.update(&slot_key, &slot);
 			membership.update(&key, &member);
 		}
 	}
@@ -101,6 +101,35 @@ static void choose_members(struct model *model)
 		if (by_chance(50))
 			model->members[VIEW_LOCAL][model->count[VIEW_LOCAL]++] = id;
 	}
+	model->count[VIEW_KEPT] = 0;
+	for (__u32 i = model->count[VIEW_CLUSTER]; model->protocol == UDP && i < MOST_BACKENDS; i++)
+		if (by_chance(30))
+			model->members[VIEW_KEPT][model->count[VIEW_KEPT]++] = model->id * 100 + i;
+}
+
+static bool is_in_view(const struct model *model, __u32 view, __u32 id)
+{
+	for (__u32 i = 0; i < model->count[view]; i++)
+		if (model->members[view][i] == id)
+			return true;
+	return false;
+}
+
+/* Who has a UDP flow keeps it as long as it serves. */
+static bool serves(const struct model *model, __u32 view, __u32 id)
+{
+	return is_in_view(model, view, id) || is_in_view(model, VIEW_CLUSTER, id) ||
+	       is_in_view(model, VIEW_KEPT, id);
+}
+
+static __u8 some_flags(void)
+{
+	static const __u8 deferrals[] = {FRONTEND_DEFER_PACKETS, FRONTEND_DEFER_SOCKETS,
+					 FRONTEND_DEFER_PACKETS | FRONTEND_DEFER_SOCKETS};
+
+	if (by_chance(15))
+		return deferrals[below(3)];
+	return by_chance(20) ? FRONTEND_SOURCE_RANGES : 0;
 }
 
 static void put_frontend(struct model *model, __u8 kind, struct address address, __be16 port)
@@ -112,8 +141,7 @@ static void put_frontend(struct model *model, __u8 kind, struct address address,
 		.protocol = model->protocol,
 		.kind = kind,
 		.service_id = model->id,
-		.flags = by_chance(10) ? FRONTEND_DEFER_PACKETS
-				       : (by_chance(20) ? FRONTEND_SOURCE_RANGES : 0),
+		.flags = some_flags(),
 		.internal_view = below(2),
 		.internal_verdict = below(2),
 		.external_view = below(2),
