@@ -72,6 +72,7 @@ def test_another_port_or_protocol_of_the_address_is_left_alone(node: Node) -> No
         assert refused.value.errno == ENETUNREACH
 
 
+@pytest.mark.usefixtures("set_retval")
 def test_a_frontend_without_backends_refuses_tcp_and_udp(node: Node) -> None:
     for protocol in (TCP, UDP):
         put_service(node.maps, protocol, [Frontend(VIP4), Frontend(VIP6)], (), protocols=[protocol])

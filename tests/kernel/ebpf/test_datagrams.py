@@ -141,6 +141,7 @@ def test_a_disconnected_socket_that_addresses_the_backend_hears_the_backend(node
     assert exchange(pod, number, BACKENDS4[0], 8080)[1] == [BACKENDS4[0], 8080]
 
 
+@pytest.mark.usefixtures("set_retval")
 def test_a_socket_whose_service_lost_its_last_backend_is_refused(node: Node, pod: Pod) -> None:
     number = pod.ask("open_socket", "udp", "AF_INET")
     exchange(pod, number, VIP4)

@@ -82,6 +82,7 @@ def test_a_node_port_is_closed_on_local_addresses_without_the_flag(node: Node, p
     refusal(pod, "tcp", NODE4, PORT)
 
 
+@pytest.mark.usefixtures("set_retval")
 def test_without_backends_a_node_port_is_refused_on_local_addresses_without_the_flag_too(node: Node, pod: Pod) -> None:
     add_local(node, NODE4, LocalFlag.PRIMARY)
     put_service(node.maps, 20, [node_port(30081)], ())
@@ -91,6 +92,7 @@ def test_without_backends_a_node_port_is_refused_on_local_addresses_without_the_
     assert counted(node, Reason.REJECTED) == before + 1
 
 
+@pytest.mark.usefixtures("set_retval")
 def test_without_endpoints_an_external_address_is_refused_to_pods_and_left_alone_for_the_node(
     node: Node, pod: Pod
 ) -> None:

@@ -11,7 +11,7 @@ from kbpf.datapath.ebpf import loader, source
 from kbpf.datapath.ebpf.filters import FilteredUplinks
 from kbpf.datapath.ebpf.hooks import PACKET_PROGRAMS
 from kbpf.datapath.ebpf.pins import Pins, remove
-from kbpf.datapath.ebpf.probe import packet_path, way_onto_devices
+from kbpf.datapath.ebpf.probe import has_set_retval, packet_path, way_onto_devices
 from kbpf.datapath.ebpf.uplinks import PreferredUplinks, TcxLinks, Uplinks, Way
 from kbpf.demo.namespaces import Namespace
 from kbpf.host.clsact import ClsactFilters
@@ -119,12 +119,19 @@ def test_what_is_attached_stays_and_what_is_not_wanted_goes(
     assert uplinks.detach() == 2
 
 
+@pytest.fixture(scope="module")
+def others(root: Path) -> Iterator[Path]:
+    """Other programs than those that all tests share."""
+    pins = Pins(root.with_name(f"{root.name}-others"))
+    build = source.describe(pins, {}, has_set_retval=has_set_retval(), packet_programs=PACKET_PROGRAMS)
+    yield loader.ensure_loaded(pins, build).programs
+    remove(pins.root)
+
+
 def test_other_programs_take_the_place_of_the_old_ones(
-    uplinks: Uplinks, own_pins: Pins, programs: Path, devices: tuple[Device, ...]
+    uplinks: Uplinks, others: Path, programs: Path, devices: tuple[Device, ...]
 ) -> None:
     uplinks.attach(programs, devices)
-    build = source.describe(own_pins, {}, has_set_retval=True, packet_programs=PACKET_PROGRAMS)
-    others = loader.ensure_loaded(own_pins, build).programs
     assert not uplinks.is_attached(others, devices)
     assert uplinks.attach(others, devices) == 4
     assert uplinks.is_attached(others, devices)
