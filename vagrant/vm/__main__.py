@@ -6,9 +6,10 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from vagrant.vm import folder, installed, kernels, machine, outcome, report, system
+from vagrant.vm import checkout, folder, installed, kernels, machine, outcome, report, system
 from vagrant.vm.folder import Folder
 from vagrant.vm.installed import Installed
 from vagrant.vm.kernels import Kernel
@@ -54,7 +55,9 @@ def _run(wish: argparse.Namespace) -> int:
         runs.append(run)
         worst = max(worst, status)
     if wish.report:
-        report.write(runs, machine.accelerator())
+        for run in runs:
+            report.keep(cache.results, run)
+        report.DOCUMENT.write_text(report.page(report.kept(cache.results, kernels.load())))
         print(*report.table(runs), *report.failures(runs), f"written: {report.DOCUMENT}", sep="\n")
     return worst
 
@@ -71,7 +74,7 @@ def _prepare(cache: Folder, kernel: Kernel, is_update: bool) -> Installed | Run:
 
 
 def _boot(cache: Folder, kernel: Kernel, boots: Installed, wish: argparse.Namespace) -> tuple[int, Run]:
-    target = wish.target or kernel.target
+    target, commit = wish.target or kernel.target, checkout.commit()
     say(f"{kernel.name}: booting Linux {boots.version} ({machine.accelerator()}): make {' '.join(target)}")
     with tempfile.TemporaryDirectory(prefix="kbpf-vm-") as scratch:
         try:
@@ -83,7 +86,10 @@ def _boot(cache: Folder, kernel: Kernel, boots: Installed, wish: argparse.Namesp
     say(f"{kernel.name}: exit status {ended.status} after {ended.seconds:.0f} s")
     if ended.status and not any(each.verdict == "failed" for each in outcomes):
         outcomes += (_failure(target, f"exit status {ended.status}"),)
-    return ended.status, Run(kernel.name, boots.version, outcomes, seconds=ended.seconds)
+    how = f"{datetime.now(UTC):%Y-%m-%d}, commit {commit}, {machine.accelerator()}, {ended.seconds:.0f} s"
+    if wish.target:
+        how += f", of it only `make {' '.join(target)}`"
+    return ended.status, Run(kernel.name, boots.version, outcomes, when=how)
 
 
 def _failure(target: Sequence[str], reason: str) -> Outcome:

@@ -25,6 +25,11 @@ class Folder:
     def image(self) -> Path:
         return self.root / "system.img"
 
+    @property
+    def results(self) -> Path:
+        """The last reported run of each machine."""
+        return self.root / "results"
+
     def kernel(self, suite: str, package: str) -> Path:
         """Machines may share one."""
         return self.root / "kernels" / f"{suite}-{package}"
