@@ -63,7 +63,7 @@ def connected_sockets(config: Config) -> UdpSockets:
 
 
 class NodeAddresses:
-    """This node's addresses and what they mean, asked for at each sync.
+    """This node's addresses and what they mean, asked for at each full sync.
 
     Where the cluster does not say by which address it knows the node, the first one of an uplink stands for it; that is
     looked up when the addresses have changed.

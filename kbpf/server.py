@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cache
 from types import FrameType
 
 from kbpf.clock import Clock, SystemClock
@@ -114,10 +115,14 @@ def _after_sync(tuning: ConntrackTuning, *, is_full: bool) -> None:
     _tune_late(tuning)
     if is_full:
         release_memory()  # of all rows, wanted and found: a third of what the process holds at 10,000 Services
-    if not gc.get_freeze_count():
-        # What the initial lists brought is there to stay: no collection need look through it, 0.2 s at a time.
-        gc.freeze()
-        gc.set_threshold(*GARBAGE_THRESHOLDS)
+    _settle()
+
+
+@cache
+def _settle() -> None:
+    """Once: what the initial lists brought is there to stay; no collection need look through it, 0.2 s at a time."""
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def _tune_late(tuning: ConntrackTuning) -> None:

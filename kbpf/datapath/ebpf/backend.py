@@ -110,6 +110,8 @@ class Memory:
 
     installed: Installed
     node: Rows
+    addresses: Mapping[Address, LocalFlag]
+    """Of this node; a change of them brings a full sync."""
 
     def entries(self, spec: AnySpec) -> int:
         return self.installed.used[spec.name] + len(self.node.of(spec))
@@ -174,18 +176,23 @@ class EbpfDatapath:
         self._table = table
         memory, self._memory = self._memory, None
         if full or memory is None or self._maps is None or not self._programs.is_pinned():
-            full, (maps, difference) = True, self._look(table, memory)
+            # The kernel may let whoever asks for addresses wait for 0.1 s while others make namespaces.
+            full, addresses = True, self._local_addresses()
+            maps, difference = self._look(table, memory, addresses)
         else:
+            addresses = memory.addresses
             maps, difference = self._maps, _partial_difference(self._maps, memory, table, dirty)
             if self._programs.can_grow(difference.installed.lacking):
-                full, (maps, difference) = True, self._look(table, memory, difference.installed.lacking)
+                full = True
+                maps, difference = self._look(table, memory, addresses, difference.installed.lacking)
         known, wanted, installed, services = difference
         self._deferral, self._defers = installed.settings, installed.defers
         masquerades = self._programs.serves_packets and (installed.serves_external or bool(wanted.wanted))
-        node = node_rows(self._node, NodeState(self._local_addresses(), installed.ids.to_come, masquerades))
+        node = node_rows(self._node, NodeState(addresses, installed.ids.to_come, masquerades))
         wanted.config, wanted.local_addr = node.config, node.local_addr
         wanted.source_ranges.update(node.source_ranges)
-        return Prepared(plan(known, wanted), maps, Memory(installed, node), full, services, masquerades, started)
+        remembered = Memory(installed, node, addresses)
+        return Prepared(plan(known, wanted), maps, remembered, full, services, masquerades, started)
 
     def commit(self, prepared: Prepared) -> SyncReport:
         store.apply(prepared.plan, prepared.maps)
@@ -256,10 +263,16 @@ class EbpfDatapath:
         self._programs.remove()
         return True
 
-    def _look(self, table: ServiceTable, memory: Memory | None, need: Sizes | None = None) -> tuple[MapSet, Difference]:
+    def _look(
+        self,
+        table: ServiceTable,
+        memory: Memory | None,
+        addresses: Mapping[Address, LocalFlag],
+        need: Sizes | None = None,
+    ) -> tuple[MapSet, Difference]:
         """All that the maps hold, and the difference to what they must hold; in larger maps if that takes them."""
         need = need or (demand(table) if memory is None else {})
-        maps = self._open({**need, LOCAL_ADDR.name: len(self._local_addresses())})
+        maps = self._open({**need, LOCAL_ADDR.name: len(addresses)})
         difference = self._full_difference(maps, table, memory)
         if self._programs.can_grow(difference.installed.lacking):
             maps = self._open(difference.installed.lacking)

@@ -112,9 +112,16 @@ def test_local_addresses_follow_the_node_and_hide_a_cluster_ip(node: EbpfNode):
     node.sync(WEB)
     assert node.trace(TO_WEB).reason is Reason.LOCAL_ADDRESS
     node.local_addresses = {Address("127.0.0.1"): LocalFlag.LOOPBACK | LocalFlag.NODE_PORT}
-    node.sync(WEB)
+    node.sync(WEB, full=True)
     assert node.rows.local_addr == {LocalAddrKey(packed(Address("127.0.0.1"))): LocalAddrValue(3)}
     assert addresses(node) == set(PODS)
+
+
+def test_a_change_of_a_service_does_not_ask_for_the_addresses_of_the_node(node: EbpfNode):
+    node.sync(WEB)
+    node.local_addresses = {Address("10.96.0.20"): LocalFlag.PRIMARY}
+    assert not node.sync(BOTH).full
+    assert not node.rows.local_addr
 
 
 # ---- restarts
