@@ -19,6 +19,7 @@ packages=(
 	kmod          # the kernel's modules for iptables matches
 	mount         # bpffs, when the distribution has not mounted it
 	util-linux    # nsenter
+	conntrack nftables # with which the kernel tests ask and disturb the kernel; kbpf needs neither
 	gcc libc6-dev # the packet programs in user space, under sanitizers
 	ca-certificates
 )
