@@ -18,8 +18,9 @@ if [ -d /lib/modules ]; then
 	mkdir -p "$root/usr/lib/modules"
 	mount --bind --options ro /lib/modules "$root/usr/lib/modules"
 fi
-# Nothing of the machine's environment but its terminal: tools and paths are the distribution's.
-exec chroot "$root" env --ignore-environment --chdir="$folder" \
+# Nothing of the machine's environment but its terminal: tools and paths are the distribution's. A shell's background job
+# ignores Ctrl-C, and so would the programs whose end by it is tested.
+exec chroot "$root" env --ignore-environment --default-signal=INT --chdir="$folder" \
 	PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM="${TERM:-dumb}" \
 	DEBIAN_FRONTEND=noninteractive PIP_CERT=/etc/ssl/certs/ca-certificates.crt PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-}" \
 	"$@"

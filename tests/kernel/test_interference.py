@@ -72,7 +72,8 @@ def test_whatever_a_firewall_flushes_is_there_again_after_a_sync_period_and_said
     for what, commands in RELOADS.items():
         rules, said = run(world, "iptables-save; ip6tables-save"), len(warnings_of(proxy))
         run(world, "; ".join(commands))
-        eventually(lambda said=said: len(warnings_of(proxy)) > said)
+        # All rules are read again after a hundred times what reading them took: a busy machine has to be waited for.
+        eventually(lambda said=said: len(warnings_of(proxy)) > said, 90)
         eventually(lambda: works(world))
         expected = our_rules(rules)
         eventually(lambda expected=expected: our_rules(run(world, "iptables-save; ip6tables-save")) == expected)
