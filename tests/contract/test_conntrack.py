@@ -76,7 +76,7 @@ def test_a_deletion_takes_its_entries_and_no_others(table: Table):
     table.track([DNS, DNS_AGAIN, DNS_V6])
     [first, second] = table.list()
     assert table.conntrack.delete([first]) == 1
-    # Not all of it: the kernel counts who looks at an entry at the moment.
+    # Not all of it: the seconds that an entry has left go by.
     assert [seen(entry) for entry in table.list()] == [seen(second)]
     assert len(table.list(Family.IPV6)) == 1
 
