@@ -20,6 +20,7 @@ from kbpf.datapath.select import FallingBackDatapath, ReplacingDatapath, preferr
 from kbpf.errors import DatapathUnavailable
 from kbpf.host.accounting import create_counters
 from kbpf.host.addresses import local_addresses
+from kbpf.host.clsact import ClsactFilters
 from kbpf.host.conntrack import has_translated_flows
 from kbpf.host.sysctl import KernelSysctls, Sysctl, allow_localnet, is_liberal
 from kbpf.model.names import ServiceName
@@ -92,8 +93,8 @@ def choose_datapath(config: Config, clock: Clock) -> Choice:
 
 def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> Datapath:
     """The datapath of this name, with all that has to be replaced, completed or fallen back to by the other one."""
-    if name == "iptables" and not config.bpffs_root.exists():
-        return NodeIptables(config, own, clock)  # where nothing is pinned, eBPF has left nothing to replace
+    if name == "iptables" and not _is_left_of_ebpf(config):
+        return NodeIptables(config, own, clock)
     ebpf = make_ebpf(config, own, clock)
     alone = ReplacingDatapath(NodeIptables(config, own, clock), ebpf)
     if name == "iptables":
@@ -105,6 +106,16 @@ def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> 
         holds_all=config.rules_hold_all,
     )
     return FallingBackDatapath(residual, alone) if config.fallback is Fallback.IPTABLES else residual
+
+
+def _is_left_of_ebpf(config: Config) -> bool:
+    """Is there anything to replace? Filters on devices hold their programs even when the pins are gone."""
+    if config.bpffs_root.exists():
+        return True
+    try:
+        return any(each.owner == str(config.bpffs_root) for each in ClsactFilters().found())
+    except OSError:
+        return False  # a kernel without traffic control, or rights without it, has no filter of ours
 
 
 def load_programs(config: Config, own: Node | None, clock: Clock) -> None:

@@ -1,5 +1,6 @@
 """From one datapath to the other under load: calls from everywhere, new ones all the time and long ones held."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from kbpf.demo.proxy import Proxy
+from kbpf.host.clsact import ClsactFilters
 from tests.builders import endpoint, endpoint_slice, port, service
 from tests.kernel.asking import status
-from tests.kernel.world import World
+from tests.kernel.world import World, backends
 from tests.manifests import write_manifests
 
 pytestmark = pytest.mark.root
@@ -45,6 +47,20 @@ def load(world: World) -> Iterator[None]:
 
 def start(world: World, manifests: Path, datapath: str) -> Proxy:
     return world.proxy(manifests, f"--datapath={datapath}", "--fallback=none")
+
+
+def test_filters_on_devices_go_when_their_pins_were_lost_and_iptables_takes_over(world: World, manifests: Path) -> None:
+    """A file system of pins is gone after a new mount; filters hold their programs and maps by themselves."""
+    world.serve(f"{HERE}:8080", f"{AWAY}:8080")
+    world.proxy(manifests, "--datapath=ebpf", "--fallback=none", "--tc-attachment=clsact").terminate()
+    shutil.rmtree(world.node.bpffs)
+    with world.node.namespace.entered():
+        assert len(ClsactFilters().found()) == 2
+    start(world, manifests, "iptables")
+    with world.node.namespace.entered():
+        assert ClsactFilters().found() == []
+    found = backends(world.send("outside", NODE_PORT, count=40))
+    assert found == {f"{HERE}:8080", f"{AWAY}:8080"}
 
 
 def test_no_connection_is_lost_when_the_datapath_changes(world: World, manifests: Path) -> None:
