@@ -1,12 +1,13 @@
 """`kbpf render`: print what would be programmed, from manifests alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import click
 import msgspec
 
 from kbpf.cli.options import TRAFFIC, apply, load_options
-from kbpf.cli.own_settings import MANIFESTS
+from kbpf.cli.own_settings import MANIFESTS, UNDERLAY
 from kbpf.datapath.ebpf import text
 from kbpf.datapath.iptables.ruleset import RestoreInput
 from kbpf.errors import UsageError
@@ -22,7 +23,7 @@ def render(datapath: str, output: str, **options: Any) -> None:
     """Print what would be programmed for this node, from manifests alone.
 
     It looks at no kernel and needs no root. For iptables that is the input of iptables-restore and ip6tables-restore;
-    for eBPF the rows of the maps, and the rules for what eBPF leaves to iptables.
+    for eBPF the rows of the maps, and the rules of what eBPF leaves to iptables, or of all with --underlay=full.
 
     \b
     Examples:
@@ -43,7 +44,8 @@ def render(datapath: str, output: str, **options: Any) -> None:
         click.echo(_json(_rules_document(rules)) if output == "json" else _rules_text(rules), nl=False)
         return
     rendering = render_ebpf(decided.table, masquerade_all=config.masquerade_all)
-    rules = render_iptables(rendering.residue, settings)
+    beneath = decided.table if config.rules_hold_all else rendering.residue
+    rules = render_iptables(beneath, replace(settings, is_residue=not config.rules_hold_all))
     if output == "json":
         click.echo(_json({"maps": text.document(rendering.rows), "residue": _rules_document(rules)}), nl=False)
     else:
@@ -79,7 +81,7 @@ def _command() -> click.Command:
             help="restore: lines as iptables-restore reads them, or the rows of the maps; json: the same for machines.",
         ),
     ]
-    return click.command("render")(apply([MANIFESTS, *own, *TRAFFIC], render))
+    return click.command("render")(apply([MANIFESTS, *own, UNDERLAY, *TRAFFIC], render))
 
 
 render_command = _command()

@@ -171,6 +171,13 @@ def test_render_gives_the_rows_of_the_maps_and_what_is_left_to_iptables(web: str
     assert rendered["residue"] == {}
 
 
+def test_render_puts_every_service_into_the_rules_beneath_ebpf_when_all_are_wanted_there(web: str):
+    common = ["render", "--manifests", web, "--format", "json"]
+    beneath = CliRunner().invoke(cli, [*common, "--datapath", "ebpf", "--underlay", "full"])
+    alone = CliRunner().invoke(cli, [*common, "--datapath", "iptables"])
+    assert json.loads(beneath.output)["residue"] == json.loads(alone.output) != {}
+
+
 def test_render_gives_the_rules_of_what_is_left_to_iptables(tmp_path: Path):
     sctp = service("web", port(80, protocol="SCTP", node_port=30080), type="NodePort")
     path = write_manifests(

@@ -12,7 +12,7 @@ from kbpf.datapath.ebpf import text
 from kbpf.datapath.ebpf.adopt import CONFIG_KEY, NO_CONFIG
 from kbpf.datapath.ebpf.defer import SERVED, Deferrals, DeferSettings, PortKey, deferrals
 from kbpf.datapath.ebpf.encode import frontend_key, frontend_rows, source_ranges
-from kbpf.datapath.ebpf.layout import FRONTENDS, LOCAL_ADDR, SERVICES, SLOTS
+from kbpf.datapath.ebpf.layout import FRONTENDS, LOCAL_ADDR, SERVICES, SLOTS, SOURCE_RANGES
 from kbpf.datapath.ebpf.node import POD_RANGES
 from kbpf.datapath.ebpf.reading import backends
 from kbpf.datapath.ebpf.rows import AnyRows, AnySpec, Rows
@@ -154,8 +154,9 @@ def _node_differences(rows: Rows, node: Rows) -> Iterator[str]:
         changed = (name for name in there._fields if getattr(there, name) != getattr(wanted, name))
         yield f"node: config: differs in {', '.join(changed)}"
     pod_ranges = {key for key in rows.source_ranges if key.service_id == POD_RANGES}
-    if pod_ranges != set(node.source_ranges):
-        yield "node: source_ranges: the ranges of pods differ"
+    for key in sorted(pod_ranges ^ node.source_ranges.keys()):
+        words = "has beyond" if key in pod_ranges else "lacks"
+        yield f"node: {words} {text.key_line(SOURCE_RANGES, key)}"
 
 
 def _row_differences(spec: AnySpec, there: AnyRows, wanted: AnyRows) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """A sound set of rows has no difference; each way in which one can be wrong is named with its Service."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -181,6 +182,15 @@ def test_what_the_rows_say_of_the_node_is_compared(rows: Rows):
         "node: config: differs in masquerade_mark",
     ]
     assert "node: config: differs in flags, masquerade_mark" in told(rows, masquerades=False)
+
+
+def test_the_ranges_of_pods_are_compared_one_by_one():
+    node = node_rows(replace(NODE_SETTINGS, pod_ranges=("10.42.0.0/16", "fd42::/64")), NodeState(LOCAL))
+    found = node_rows(replace(NODE_SETTINGS, pod_ranges=("10.42.0.0/16", "10.43.0.0/16")), NodeState(LOCAL))
+    assert list(differences(found, ServiceTable(), DeferSettings(), node)) == [
+        "node: lacks source_ranges prefix_length=96 service_id=0 address=fd42::",
+        "node: has beyond source_ranges prefix_length=144 service_id=0 address=10.43.0.0",
+    ]
 
 
 def test_a_service_that_does_not_fit_is_no_difference():
