@@ -3,7 +3,7 @@
 Asked once, by whoever makes the datapath and by whoever writes the first rules.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 
 from kbpf.config import NODE_PORT_WORDS, Config, ListenAddress
 from kbpf.datapath.iptables.settings import IptablesSettings
@@ -15,6 +15,8 @@ from kbpf.model.objects import Node
 
 UNSPECIFIED = ("0.0.0.0", "::")  # noqa: S104  (compared with, not listened on)
 LOOPBACK = ("127.0.0.1", "::1")
+NODE_PORTS = range(30000, 32768)
+"""Of an API server that was not told otherwise; nobody else is told."""
 
 
 def settings_advice(config: Config, own: Node | None) -> Iterator[str]:
@@ -58,6 +60,15 @@ def _address_advice(config: Config, primary: Family) -> Iterator[str]:
             family = family_of(parse_address(address.host))
             if family is not primary:
                 yield f"{setting}: {address} is {family.value}, the first address of this node is {primary.value}"
+
+
+def port_advice(may_give_out: Callable[[range], bool]) -> Iterator[str]:
+    """An answer to such a port of the node may be taken for a call of the Service that has it."""
+    if may_give_out(NODE_PORTS):
+        yield (
+            f"net.ipv4.ip_local_port_range reaches into {NODE_PORTS[0]}-{NODE_PORTS[-1]}, where node ports are: "
+            "sockets of this node may get one; net.ipv4.ip_local_reserved_ports keeps them out"
+        )
 
 
 def iptables_advice(settings: IptablesSettings, sysctls: Sysctls) -> Iterator[str]:

@@ -24,13 +24,14 @@ from kbpf.errors import HostError, KbpfError
 from kbpf.feed import make_feed
 from kbpf.head_start import HeadStart
 from kbpf.host.conntrack import KernelConntrack
+from kbpf.host.local_ports import gives_out_any
 from kbpf.host.process import adjust_oom_score, release_memory
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import NodeStateChanged
 from kbpf.model.objects import Node
-from kbpf.node_advice import settings_advice
+from kbpf.node_advice import port_advice, settings_advice
 from kbpf.observation import Observation
 from kbpf.observe.metrics import Metrics
 from kbpf.ownership import claim_node
@@ -87,7 +88,7 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
 
     def first_datapath(own: Node | None) -> Datapath:
         head_start.wait()
-        for words in settings_advice(config, own):
+        for words in (*settings_advice(config, own), *port_advice(gives_out_any)):
             log.warning(words)
         return make_datapath(datapath_name, config, own, clock)
 

@@ -219,21 +219,28 @@ def test_a_closed_port_of_a_pod_elsewhere_is_refused_in_the_name_of_the_node_por
 
 
 @pytest.mark.parametrize("closes_with_reset", [False, True])
-def test_a_client_that_uses_one_source_port_again_and_again_gets_every_backend(
-    world: World, start: Start, datapath: str, *, closes_with_reset: bool
+def test_a_client_that_uses_one_source_port_again_and_again_gets_every_backend_and_none_that_left(
+    world: World, start: Start, datapath: str, tmp_path: Path, *, closes_with_reset: bool
 ) -> None:
-    start(f"--datapath={datapath}", "--fallback=none", pods=(HERE, AWAY))
-    found = set()
-    for _ in range(40):
+    def answering() -> str:
         with connected(world.network.namespace, NODE, WEB_PORT, source_port=43000) as client:
-            found.add(says(client))
+            name = says(client)
             if closes_with_reset:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, CLOSE_WITH_RESET)
             else:
                 client.shutdown(socket.SHUT_WR)
                 assert client.recv(1) == b""
                 time.sleep(0.01)
-    assert found == {f"{HERE}:8080", f"{AWAY}:8080"}
+            return name
+
+    start(f"--datapath={datapath}", "--fallback=none", pods=(HERE, AWAY))
+    names = {f"{pod}:8080": pod for pod in (HERE, AWAY)}
+    answers = [answering() for _ in range(40)]
+    assert set(answers) == set(names)
+    staying = next(name for name in names if name != answers[-1])
+    web = service("web", port(80, node_port=WEB_PORT), type="NodePort")
+    write_manifests(tmp_path / "manifests", web, endpoint_slice("web", names[staying]))
+    eventually(lambda: {answering() for _ in range(20)} == {staying})
 
 
 def test_two_questions_at_the_same_moment_from_one_socket_are_both_answered(world: World, tmp_path: Path) -> None:

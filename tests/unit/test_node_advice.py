@@ -9,7 +9,7 @@ from kbpf.host.sysctl import Sysctl
 from kbpf.model.address import Address, Family
 from kbpf.model.detector import DetectLocalMode, LocalDetector
 from kbpf.model.objects import Node
-from kbpf.node_advice import iptables_advice, settings_advice
+from kbpf.node_advice import iptables_advice, port_advice, settings_advice
 from tests.builders import node
 
 PODS_KNOWN = IptablesSettings(detectors={Family.IPV4: LocalDetector(cidr="10.42.0.0/16")})
@@ -72,3 +72,9 @@ def test_addresses_of_the_other_family_are_named_unless_they_are_loopback_or_any
         "--healthz-bind-address: [fd60::11]:10256 is IPv6, the first address of this node is IPv4"
     ]
     assert advice(DUAL, healthz_address=ListenAddress("::", 1), metrics_address=ListenAddress("::1", 2)) == []
+
+
+def test_ports_that_sockets_of_the_node_may_get_although_they_are_node_ports_are_named():
+    (words,) = port_advice(lambda ports: 30080 in ports)
+    assert words.startswith("net.ipv4.ip_local_port_range reaches into 30000-32767")
+    assert list(port_advice(lambda ports: 32768 in ports)) == []
