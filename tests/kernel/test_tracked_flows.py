@@ -278,6 +278,29 @@ def test_answers_to_a_source_port_that_is_a_node_port_reach_their_owner(
                     assert client.recv(100) == b"for its owner"
 
 
+def test_an_answer_to_a_datagram_from_a_node_port_reaches_its_owner_with_rules_and_is_a_call_with_ebpf(
+    world: World, start: Start, datapath: str
+) -> None:
+    """A datagram does not say that it is an answer, and the programs stand before connection tracking."""
+    start(f"--datapath={datapath}", "--fallback=none")
+    with world.network.namespace.entered():
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind((CLIENT, 5000))
+    with world.node.namespace.entered():
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        client.bind((NODE, DNS_PORT))
+    with server, client:
+        server.settimeout(3)
+        client.settimeout(3 if datapath == "iptables" else 0.5)
+        client.sendto(b"?", (CLIENT, 5000))
+        server.sendto(b"for its owner", server.recvfrom(100)[1])
+        if datapath == "iptables":
+            assert client.recv(100) == b"for its owner"
+        else:
+            with pytest.raises(TimeoutError):
+                client.recv(100)
+
+
 def test_the_port_of_a_node_port_is_free_in_pods_and_on_the_node(world: World, start: Start, datapath: str) -> None:
     start(f"--datapath={datapath}", "--fallback=none")
     for origin in (world.node.namespace, world.pod(CALLER).namespace):
