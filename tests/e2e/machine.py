@@ -10,8 +10,8 @@ from kbpf.demo.namespaces import DIRECTORY
 from tests.kernel.traces import TABLES
 
 BPFFS = Path("/sys/fs/bpf")
-OTHERS = re.compile(r"kbpf(test|demo)\d")
-"""Worlds of other tests and of demos, which may come and go meanwhile, and are judged where they are made."""
+OTHERS = re.compile(r"kbpf(test|demo|bench|start|-test)[-_\d]")
+"""Worlds of other tests, benches and demos, which may come and go meanwhile, and are judged where they are made."""
 
 
 def contents(folder: Path) -> frozenset[str]:
