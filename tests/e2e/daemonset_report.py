@@ -35,9 +35,15 @@ COLUMNS = (
 
 
 def write(trials: Sequence[Trial]) -> None:
-    DOCUMENT.write_text(
-        "\n".join([HEAD.format(kubernetes=KUBERNETES, circumstances=circumstances()), *table(trials), ""])
-    )
+    DOCUMENT.write_text(document(table(trials)))
+
+
+def document(lines: Sequence[str]) -> str:
+    """The page around a table."""
+    names = ", ".join(missing_capabilities())
+    missing = f" Overlays that ask for {names} run without: this machine has none to give." if names else ""
+    head = HEAD.format(kubernetes=KUBERNETES, circumstances=circumstances(), missing=missing)
+    return "\n".join([head, *lines, ""])
 
 
 def table(trials: Sequence[Trial]) -> list[str]:
@@ -66,9 +72,3 @@ def _conformance(trial: Trial) -> str:
 
 def _figures(losses: Losses) -> tuple[str, str]:
     return f"{losses.tried}/{losses.failed}", f"{losses.held}/{losses.lost}"
-
-
-def _head() -> str:
-    names = ", ".join(missing_capabilities())
-    missing = f" Overlays that ask for {names} were given none: the machine itself has none." if names else ""
-    return HEAD.format(kubernetes=KUBERNETES, circumstances=circumstances(), missing=missing)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.e2e.daemonset import Readiness
-from tests.e2e.daemonset_report import COLUMNS, table
+from tests.e2e.daemonset_report import COLUMNS, document, table
 from tests.e2e.kustomization import KUBERNETES
+from tests.e2e.report import KUBERNETES as KUBERNETES_VERSION
 from tests.e2e.suite import Outcome
 from tests.e2e.trial import OVERLAYS, Trial
 from tests.e2e.workload import Losses
@@ -48,3 +49,10 @@ def test_the_table_has_a_row_for_each_overlay() -> None:
     assert {row.count("|") for row in (head, line, base, canary)} == {len(COLUMNS) + 1}
     assert base == "| base | ebpf | 3 of 3 | 1 of 1 passed | 9000/0 | 180/0 | 9000/0 | 180/0 | nothing |"
     assert canary.startswith("| canary | ebpf | 3 of 3 |  | 9000/0 |")
+
+
+def test_the_page_says_on_what_it_was_made() -> None:
+    page = document(table([GOOD]))
+    assert page.startswith("# The DaemonSet on real kubelets\n")
+    assert f"Kubernetes {KUBERNETES_VERSION}, three nodes, Linux " in page
+    assert page.endswith(" nothing |\n")
