@@ -22,13 +22,19 @@ LIMIT_S = 3600.0
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _end)
     try:
         sys.exit(_run(_arguments()))
     except VmError as error:
         sys.exit(f"vagrant/run: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _end(*_: object) -> None:
+    """A second signal would interrupt the clean-up."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
 
 
 def _arguments() -> argparse.Namespace:
