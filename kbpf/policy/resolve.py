@@ -93,7 +93,8 @@ def _ready_here(endpoints: tuple[Endpoint, ...]) -> frozenset[Address]:
 
 def _kept(endpoints: tuple[Endpoint, ...], listed: tuple[Endpoint, ...]) -> tuple[Backend, ...]:
     """Those whose conntrack entries kube-proxy spares, whatever policies and hints make of them."""
-    return tuple(_backend(endpoint) for endpoint in endpoints if endpoint.serving and endpoint not in frozenset(listed))
+    there = frozenset(listed)
+    return tuple(_backend(endpoint) for endpoint in endpoints if endpoint.serving and endpoint not in there)
 
 
 def _backend(endpoint: Endpoint) -> Backend:
