@@ -51,7 +51,7 @@ def _filters(namespace: Namespace, device: str) -> list[str]:
     for side in ("ingress", "egress"):
         command = ["tc", "-netns", namespace.name, "filter", "show", "dev", device, side]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found += [f"{side} of {device}: {line}" for line in shown.splitlines() if "bpf" in line]
+        found += [f"{side} of {device}: {line}" for line in shown.splitlines() if "kbpf" in line]
     return found
 
 
