@@ -109,7 +109,13 @@ class KbpfProxy:
             time.sleep(0.002)
 
     def leftovers(self) -> str:
-        return "\n".join((Counter(self._held()) - Counter(self._held_at_start)).elements())
+        """Of the last sync as well, which may still be taking away the barrier's other side."""
+        deadline = time.monotonic() + patient(PATIENCE_S)
+        while left := list((Counter(self._held()) - Counter(self._held_at_start)).elements()):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return "\n".join(left)
 
     def stop(self) -> None:
         self._daemon.terminate()
