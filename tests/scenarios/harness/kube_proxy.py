@@ -48,12 +48,15 @@ class KubeProxy:
         self._held = held
         self._node = node_object(NodeEntry(zone=ZONES[NODE_NAME]))
         self._contents = Contents(control_plane.api)
-        self._contents.show([self._node], last=marker(0))
+        # The Node moves while kube-proxy runs, which may have missed where it was before: tests/parity/comparison.py.
+        self._contents.show([node_object(NodeEntry(zone="elsewhere"))], last=marker(0))
         self._relay = Relay(self._namespace, control_plane.port)
         kubeconfig = control_plane.kubeconfig(self._relay.port)
         self._program = start_kube_proxy(directory / "kube-proxy.log", self._namespace.name, kubeconfig, FLAGS)
         join(world.node.cgroup / "host", self._program.process.pid)
         self._wait(0)
+        self._contents.show([self._node], last=marker(0))
+        time.sleep(NODE_PATIENCE_S)
         self._held_at_start = held()
 
     def apply(self, objects: dict[ObjectKey, Tree]) -> None:
