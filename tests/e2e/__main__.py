@@ -12,7 +12,7 @@ from kbpf.errors import KbpfError
 from tests.cluster.programs import ProgramFailed
 from tests.e2e import crowd, daemonset_report, folder, report, suite, trial
 from tests.e2e import swap as swapping
-from tests.e2e.cluster import Cluster, remove_remains, running_cluster
+from tests.e2e.cluster import Cluster, MachineChanged, remove_remains, running_cluster
 from tests.e2e.engines import ENGINES, KBPF_EBPF, KBPF_IPTABLES, Engine, assert_clean
 from tests.e2e.own_image import make_own_archive
 from tests.e2e.progress import say, step
@@ -40,20 +40,26 @@ def run(names: Sequence[str], focus: str, control: bool) -> None:
     """Every test that the real kube-proxy passes here, with each engine; writes docs/conformance.md."""
     engines = [ENGINES[name] for name in names or ENGINES]
     outcomes: dict[str, list[Outcome]] = {engine.name: [] for engine in engines}
+    changes: list[MachineChanged] = []
     for node_count, of_this_size in ((NODES, suite.NAMES), (2 * NODES, suite.SIX_NODE_NAMES)):
         chosen = [name for name in of_this_size if focus in name]
         if not chosen:
             continue
-        with running_cluster(folder.chosen(), node_count) as cluster:
-            if control and node_count == NODES:
-                _run_control(cluster)
-            for engine in engines:
-                outcomes[engine.name] += _run_engine(cluster, engine, chosen)
+        try:
+            with running_cluster(folder.chosen(), node_count) as cluster:
+                if control and node_count == NODES:
+                    _run_control(cluster)
+                for engine in engines:
+                    outcomes[engine.name] += _run_engine(cluster, engine, chosen)
+        except MachineChanged as change:  # fails the run at its end, when an hour's outcomes are written
+            changes.append(change)
     _refuse_void(outcomes)
     if control and not focus and not names:
         report.write(outcomes)
         say(f"written: {report.DOCUMENT}")
     _judge(outcomes)
+    if changes:
+        raise changes[0]
 
 
 @main.command()

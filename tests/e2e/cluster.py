@@ -108,8 +108,13 @@ class Cluster:
         return self.certificates.write_token_kubeconfig("kbpf", token.strip())
 
 
+class MachineChanged(ProgramFailed):
+    """The cluster is gone, and the machine holds something that it did not hold before, or lacks something."""
+
+
 @contextmanager
 def running_cluster(folder: Folder, node_count: int, archives: Sequence[Path] = ()) -> Iterator[Cluster]:
+    """Raises MachineChanged at its end."""
     remove_remains()
     before = machine.contents(folder.root)
     cluster = Cluster(folder, node_count, archives)
@@ -120,7 +125,7 @@ def running_cluster(folder: Folder, node_count: int, archives: Sequence[Path] = 
         cluster.stop()
     changed = before ^ machine.contents(folder.root)
     if changed:
-        raise ProgramFailed(f"the machine is not as before: {'; '.join(sorted(changed))}")
+        raise MachineChanged(f"the machine is not as before: {'; '.join(sorted(changed))}")
     say("namespaces, cgroups, pins, devices, rules and processes are as before")
 
 
