@@ -5,20 +5,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kbpf import __version__
-from tests.builders import endpoint_slice, port, service
 from tests.debian.machine import REPOSITORY, Machine, PackagedProxy
-from tests.kernel.world import CLUSTER_RANGES, World, backends, eventually, standing_world
-from tests.manifests import write_manifests
+from tests.image.served import expect_served, write_served
+from tests.kernel.world import CLUSTER_RANGES, World, standing_world
 
 pytestmark = [pytest.mark.root, pytest.mark.deb]
 
-BACKENDS = ("10.42.1.10:8080", "10.42.1.11:8080")
 ROOT = REPOSITORY / "tests/distributions/root.sh"
 
 
@@ -53,11 +50,7 @@ def machine(bare: Machine, files_before: set[str]) -> Machine:
 @contextmanager
 def serving(machine: Machine, datapath: str, folder: Path) -> Iterator[tuple[World, PackagedProxy]]:
     """The installed kbpf on the manifests of a Service with two pods."""
-    manifests = write_manifests(
-        folder / "manifests",
-        service("web", port(80, node_port=30080), cluster_ip="10.96.0.10"),
-        endpoint_slice("web", "10.42.1.10", "10.42.1.11"),
-    )
+    manifests = write_served(folder)
     with standing_world(folder) as world:
         options = (f"--datapath={datapath}", "--fallback=none", "--cluster-cidr", CLUSTER_RANGES)
         quiet = ("--conntrack-max-per-core=0", "--oom-score-adj=0")
@@ -95,25 +88,11 @@ def test_its_unit_starts_what_is_installed(machine: Machine) -> None:
     assert not list((machine.root / "etc/systemd").glob("**/kbpf.service"))
 
 
-def answered(world: World, origin: str, destination: str) -> bool:
-    return world.send(origin, destination)[0].error is None
-
-
 @pytest.mark.parametrize("datapath", ["ebpf", "iptables"])
 def test_it_serves_and_leaves_what_it_programmed(datapath: str, machine: Machine, tmp_path: Path) -> None:
     with serving(machine, datapath, tmp_path) as (world, proxy):
         assert "Would run: ebpf (every probe passed)" in proxy.ask("probe")
-        world.serve(*BACKENDS)
-        for origin, destination in (
-            ("pod 10.42.1.100", "10.96.0.10:80"),
-            ("host", "10.96.0.10:80"),
-            ("outside", f"{world.node.addresses[0]}:30080"),
-        ):
-            # The first client from elsewhere may come before the rules that it needs.
-            eventually(partial(answered, world, origin, destination))
-            assert backends(world.send(origin, destination, count=40)) == set(BACKENDS), origin
-        assert proxy.terminate() == 0
-        assert backends(world.send("pod 10.42.1.100", "10.96.0.10:80", count=40)) == set(BACKENDS)
+        expect_served(world, proxy)
         proxy.cleanup()
 
 

@@ -1,7 +1,6 @@
 """kbpf out of the image's root file system, with the mounts and rights that the manifests of `deploy/` give it."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,8 @@ import pytest
 import yaml
 
 from kbpf.demo.proxy import Proxy
-from tests.builders import endpoint_slice, port, service
-from tests.kernel.world import CLUSTER_RANGES, World, backends, eventually, standing_world
-from tests.manifests import write_manifests
+from tests.image.served import expect_served, write_served
+from tests.kernel.world import CLUSTER_RANGES, World, standing_world
 
 pytestmark = [pytest.mark.root, pytest.mark.image]
 
@@ -19,7 +17,6 @@ REPOSITORY = Path(__file__).parents[2]
 ROOTFS = REPOSITORY / "build/rootfs"
 CONTAIN = Path(__file__).with_name("contain.sh")
 OVERLAYS = REPOSITORY / "deploy/kubernetes/overlays"
-BACKENDS = ("10.42.1.10:8080", "10.42.1.11:8080")
 
 
 class ContainedProxy(Proxy):
@@ -56,11 +53,7 @@ def rights_of(overlay: str) -> str:
 def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[World, ContainedProxy]]:
     """A world whose node runs the image, with a Service on two pods and a node port."""
     datapath, rights = request.param
-    manifests = write_manifests(
-        tmp_path / "manifests",
-        service("web", port(80, node_port=30080), cluster_ip="10.96.0.10"),
-        endpoint_slice("web", "10.42.1.10", "10.42.1.11"),
-    )
+    manifests = write_served(tmp_path)
     with standing_world(tmp_path) as world:
         options = (f"--datapath={datapath}", "--fallback=none", "--conntrack-max-per-core=0", "--oom-score-adj=0")
         proxy = ContainedProxy(world, manifests, tmp_path / "kbpf.log", rights, *options)
@@ -73,20 +66,5 @@ def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[
             proxy.cleanup()
 
 
-def answered(world: World, origin: str, destination: str) -> bool:
-    return world.send(origin, destination)[0].error is None
-
-
 def test_the_image_serves_and_leaves_what_it_programmed(contained: tuple[World, ContainedProxy]) -> None:
-    world, proxy = contained
-    world.serve(*BACKENDS)
-    for origin, destination in (
-        ("pod 10.42.1.100", "10.96.0.10:80"),
-        ("host", "10.96.0.10:80"),
-        ("outside", f"{world.node.addresses[0]}:30080"),
-    ):
-        # The first client from elsewhere may come before the rules that it needs.
-        eventually(partial(answered, world, origin, destination))
-        assert backends(world.send(origin, destination, count=40)) == set(BACKENDS), origin
-    assert proxy.terminate() == 0
-    assert backends(world.send("pod 10.42.1.100", "10.96.0.10:80", count=40)) == set(BACKENDS)
+    expect_served(*contained)
