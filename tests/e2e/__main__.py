@@ -15,9 +15,9 @@ from tests.e2e import swap as swapping
 from tests.e2e.cluster import Cluster, MachineChanged, remove_remains, running_cluster
 from tests.e2e.engines import ENGINES, KBPF_EBPF, KBPF_IPTABLES, Engine, assert_clean
 from tests.e2e.own_image import make_own_archive
-from tests.e2e.progress import say, step
 from tests.e2e.suite import Outcome
 from tests.e2e.trial import OVERLAYS
+from tests.progress import say, step
 
 NODES = 3
 

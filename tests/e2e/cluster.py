@@ -14,7 +14,7 @@ from tests.e2e.engines import RunningProxies
 from tests.e2e.folder import Folder
 from tests.e2e.network import NodeAddresses
 from tests.e2e.node import Node
-from tests.e2e.progress import say, step
+from tests.progress import say, step
 
 READY_TIMEOUT_S = 180
 ZONES = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.cluster.programs import built
 from tests.e2e.archive import Image, Layer, Settings, layer_of_program, layer_of_tree, write_archive
 from tests.e2e.folder import Folder
-from tests.e2e.progress import step
+from tests.progress import step
 
 E2E = "registry.k8s.io/e2e-test-images"
 PAUSE = "registry.k8s.io/pause:3.10.2"

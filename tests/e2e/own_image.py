@@ -16,7 +16,7 @@ from tests.cluster.programs import ProgramFailed
 from tests.e2e.archive import Image, layer_of_files, layer_of_tree, write_archive
 from tests.e2e.dockerfile import DOCKERFILE, settings
 from tests.e2e.folder import Folder
-from tests.e2e.progress import step
+from tests.progress import step
 
 REPOSITORY = Path(__file__).parents[2]
 ROOTFS = REPOSITORY / "build/rootfs"

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 from tests.e2e.folder import Folder
-from tests.e2e.progress import step
+from tests.progress import step
 
 RUNTIME = ("containerd", "runc", "containernetworking-plugins")
 # What the tests run inside pods, besides agnhost.

@@ -15,7 +15,7 @@ from typing import Any
 from tests.cluster.programs import ProgramFailed, built
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.network import CONTROL
-from tests.e2e.progress import say
+from tests.progress import say
 
 GROUP = "[sig-network]"
 TIMEOUT = "150m"

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.engines import KBPF_EBPF, KBPF_IPTABLES, KUBE_PROXY_IPTABLES, Engine
-from tests.e2e.progress import say
 from tests.e2e.workload import Caller, Losses, load, wait_until_served, workload
+from tests.progress import say
 
 # The same engine twice: it is killed and started anew.
 STEPS = (

@@ -18,10 +18,10 @@ from tests.e2e.daemonset import DaemonSet, Readiness
 from tests.e2e.engines import KUBE_PROXY_IPTABLES, RunningProxies, assert_clean, remains
 from tests.e2e.node import Node
 from tests.e2e.own_image import Build, builds
-from tests.e2e.progress import say, step
 from tests.e2e.suite import Outcome
 from tests.e2e.workload import Caller, Losses, Workload, load, wait_until_served, workload
 from tests.kernel.traces import attached_to_cgroup
+from tests.progress import say, step
 
 CALLS = 60
 """Of each caller in the smoke test: three backends are all seen, but for one run in ten thousand millions."""

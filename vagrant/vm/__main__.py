@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.progress import say
 from vagrant.vm import checkout, folder, installed, kernels, machine, outcome, report, system
+from vagrant.vm.commands import VmError
 from vagrant.vm.folder import Folder
 from vagrant.vm.installed import Installed
 from vagrant.vm.kernels import Kernel
 from vagrant.vm.outcome import Outcome
-from vagrant.vm.progress import VmError, say
 from vagrant.vm.report import Run
 
 # Emulated, on two processors that twenty other programs want as well, half an hour was too little.

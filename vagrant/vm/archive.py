@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from vagrant.vm.progress import VmError, pipe, run
+from vagrant.vm.commands import VmError, pipe, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MAIN, SECURITY = "http://deb.debian.org/debian", "http://deb.debian.org/debian-security"

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from vagrant.vm.progress import run
+from vagrant.vm.commands import run
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vagrant.vm.progress import run
+from vagrant.vm.commands import run
 
 _SPARE_BYTES = 64 << 20
 _BLOCK = 4096

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from vagrant.vm.progress import run
+from vagrant.vm.commands import run
 
 INIT = Path(__file__).parents[1] / "guest/initrd-init"
 BUSYBOX = Path("/bin/busybox")

@@ -4,11 +4,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.progress import step
 from vagrant.vm import disk, initrd
 from vagrant.vm.archive import Archive
+from vagrant.vm.commands import VmError, run
 from vagrant.vm.folder import Folder
 from vagrant.vm.kernels import Kernel
-from vagrant.vm.progress import VmError, run, step
 
 
 @dataclass(frozen=True, slots=True)

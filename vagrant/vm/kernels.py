@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vagrant.vm.progress import VmError
+from vagrant.vm.commands import VmError
 
 MATRIX = Path(__file__).parents[1] / "kernels.json"
 

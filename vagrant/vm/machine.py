@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.progress import say
 from vagrant.vm import checkout, disk
+from vagrant.vm.commands import VmError
 from vagrant.vm.installed import Installed
 from vagrant.vm.kernels import Kernel
-from vagrant.vm.progress import VmError, say
 
 MEMORY_MB = 2048
 RESULTS_BYTES = 32 << 20

@@ -11,10 +11,11 @@ import shutil
 import tomllib
 from pathlib import Path
 
+from tests.progress import step
 from vagrant.vm import checkout, disk
 from vagrant.vm.archive import site
+from vagrant.vm.commands import run
 from vagrant.vm.folder import Folder
-from vagrant.vm.progress import run, step
 
 RELEASE = "bookworm"
 HOME = "srv/kbpf"

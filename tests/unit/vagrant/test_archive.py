@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from vagrant.vm.archive import Archive
-from vagrant.vm.progress import VmError
+from vagrant.vm.commands import VmError
 
 WHOLE = """linux-image-cloud-amd64
   Depends: linux-image-6.1.0-57-cloud-amd64

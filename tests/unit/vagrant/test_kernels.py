@@ -1,7 +1,7 @@
 import pytest
 
 from vagrant.vm import kernels
-from vagrant.vm.progress import VmError
+from vagrant.vm.commands import VmError
 
 
 def test_the_default_is_what_a_machine_s_own_archive_has():

@@ -1,4 +1,7 @@
-"""What the rig says while it works: a cluster takes a minute, a first run half an hour."""
+"""What a long run says while it works, with the time since it began: the rig of `tests/e2e`, the machines of `vagrant`.
+
+Nothing but the standard library: `vagrant/run` needs no environment.
+"""
 
 import time
 from collections.abc import Iterator

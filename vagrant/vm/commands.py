@@ -1,30 +1,12 @@
-"""What a run says while it works, with the time since it began; and how commands that fail are told."""
+"""Commands of the machine, and how those that fail are told."""
 
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-
-_STARTED = time.monotonic()
 
 
 class VmError(Exception):
     """One line for the user."""
-
-
-def say(text: str) -> None:
-    minutes, seconds = divmod(int(time.monotonic() - _STARTED), 60)
-    print(f"[{minutes:3}:{seconds:02}] {text}", flush=True)
-
-
-@contextmanager
-def step(text: str) -> Iterator[None]:
-    """Says what begins, and how long it took once it has ended well."""
-    say(f"{text} …")
-    started = time.monotonic()
-    yield
-    say(f"{text}: {time.monotonic() - started:.0f} s")
 
 
 def run(*command: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
