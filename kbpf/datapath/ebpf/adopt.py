@@ -68,8 +68,9 @@ def adopt(
 def _kept(rows: Rows) -> dict[int, list[int]]:
     """By service id, the backends beside its lists."""
     found: dict[int, list[int]] = defaultdict(list)
-    for key, member in sorted(rows.membership.items()):
-        if key.view == View.KEPT and member[2:] == key[:2] and member.last_generation == OPEN_END:
+    members = ((key, rows.membership[key]) for key in rows.membership if key.view == View.KEPT)
+    for key, member in sorted(members):
+        if member[2:] == key[:2] and member.last_generation == OPEN_END:
             found[key.service_id].append(key.backend_id)
     return found
 

@@ -4,9 +4,9 @@ Ids and generations are whatever the maps say; that frontends, services, lists a
 the endpoints of the table, is what is looked at. Nothing here is how a sync decides, so that it can find a sync wrong.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from kbpf.datapath.ebpf import text
 from kbpf.datapath.ebpf.adopt import CONFIG_KEY, NO_CONFIG
@@ -27,10 +27,13 @@ from kbpf.datapath.ebpf.shapes import (
     ServiceKey,
     ServiceValue,
     SlotKey,
+    SourceRangeKey,
     View,
 )
 from kbpf.model.address import Address, host_port, unpacked
 from kbpf.model.table import Backend, Frontend, ResolvedPort, ServiceTable
+
+_Key = TypeVar("_Key", MembershipKey, SourceRangeKey)
 
 
 def spilled(rows: Rows, table: ServiceTable) -> frozenset[PortKey]:
@@ -47,10 +50,12 @@ def differences(rows: Rows, table: ServiceTable, settings: DeferSettings, node: 
     """What the rows hold otherwise than `table` and `node`, the rows of no service, want it."""
     led_to = set[int]()
     known = set[FrontendKey]()
+    kept = _by_service(key for key in rows.membership if key.view == View.KEPT)
+    ranges = _by_service(rows.source_ranges)
     for port in table:
         frontends = table.owned_frontends(port)
         found = deferrals(port, frontends, settings)
-        check = PortCheck(rows, port, frontends, found)
+        check = PortCheck(rows, port, frontends, found, kept, ranges)
         known.update(check.keys)
         led_to.add(check.service_id)
         yield from check.differences()
@@ -61,7 +66,17 @@ def differences(rows: Rows, table: ServiceTable, settings: DeferSettings, node: 
 class PortCheck:
     """One service port: what its frontends lead to."""
 
-    def __init__(self, rows: Rows, port: ResolvedPort, frontends: tuple[Frontend, ...], found: Deferrals) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        port: ResolvedPort,
+        frontends: tuple[Frontend, ...],
+        found: Deferrals,
+        kept: Mapping[int, list[MembershipKey]],
+        ranges: Mapping[int, list[SourceRangeKey]],
+    ) -> None:
+        """`kept` and `ranges` by service id: all rows are looked through once, and not for each port."""
+        self.kept, self.ranges = kept, ranges
         self.rows, self.port, self.frontends, self.found = rows, port, frontends, found
         self.keys = tuple(dict.fromkeys(frontend_key(port, frontend) for frontend in frontends))
         leading = Counter(row.service_id for key in self.keys if (row := rows.frontends.get(key)) and row.service_id)
@@ -98,13 +113,13 @@ class PortCheck:
         wanted_ranges = source_ranges(
             self.port, frontend_rows(self.port, self.frontends, self.found, self.service_id), self.service_id
         )
-        there = {key for key in self.rows.source_ranges if key.service_id == self.service_id}
+        there = set(self.ranges.get(self.service_id, ()))
         for key in sorted(there ^ set(wanted_ranges)):
             yield f"{self.name}: {'has beyond' if key in there else 'lacks'} source range /{key.prefix_length - 32}"
 
     def _kept_differences(self) -> Iterator[str]:
         """Members without slots."""
-        members = (key for key in self.rows.membership if (key.service_id, key.view) == (self.service_id, View.KEPT))
+        members = self.kept.get(self.service_id, ())
         rows = (self.rows.backends.get(BackendKey(key.backend_id)) for key in members)
         there = {(unpacked(row.address), row.port) for row in rows if row is not None}
         wanted = {(each.address, each.port) for each in self.port.kept}
@@ -134,6 +149,13 @@ class PortCheck:
             member = self.rows.membership.get(MembershipKey(service.id, slot.backend_id, view))
             if member is None or not member.first_generation <= service.generation <= member.last_generation:
                 yield f"{head}: backend {slot.backend_id} is in a slot and no member"
+
+
+def _by_service(keys: Iterable[_Key]) -> dict[int, list[_Key]]:
+    found: dict[int, list[_Key]] = defaultdict(list)
+    for key in keys:
+        found[key.service_id].append(key)
+    return found
 
 
 def _strangers(rows: Rows, known: set[FrontendKey], led_to: set[int]) -> Iterator[str]:
