@@ -31,8 +31,10 @@ class Proxy:
         self.node, self.manifests, self.log = node, manifests, log
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        self._syncs_before_start = 0
 
     def start(self) -> None:
+        self._syncs_before_start = len(self.syncs())
         source = ("--manifests", str(self.manifests)) if self.manifests else ()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -52,11 +54,12 @@ class Proxy:
         return self._process.pid
 
     def wait_until_healthy(self, timeout_s: float = PATIENCE_S) -> None:
-        """Until the first complete sync is done."""
+        """Until the first complete sync is done and told: the log hears of it a moment after the health does."""
         deadline = time.monotonic() + patient(timeout_s)
         while self.health() != http.client.OK:
             self._check(deadline, f"is not healthy after {patient(timeout_s):.0f} s")
             time.sleep(0.02)
+        self.wait_for_sync(self._syncs_before_start, timeout_s)
 
     def wait_for_sync(self, syncs: int, timeout_s: float = PATIENCE_S) -> None:
         """Until the log tells of more than `syncs` syncs: count them before you cause one."""
@@ -82,7 +85,7 @@ class Proxy:
 
     def syncs(self) -> list[int]:
         """How much each sync so far wrote to the kernel, over all starts of this proxy."""
-        return [int(writes) for writes in _SYNC_SENTENCE.findall(self.log.read_text())]
+        return [int(writes) for writes in _SYNC_SENTENCE.findall(self._logged())]
 
     def terminate(self) -> int:
         """SIGTERM: rules and programs stay in place. The exit status; 0 when it was not running."""
@@ -106,8 +109,11 @@ class Proxy:
             raise CommandFailed("kbpf cleanup", done.returncode, done.stderr)
 
     def last_words(self) -> str:
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        lines = self._logged().splitlines()
         return lines[-1] if lines else "no log"
+
+    def _logged(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
 
     def _command(self, *options: str, arguments: tuple[str, ...] = ()) -> list[str]:
         roots = ["--cgroup-root", str(self.node.cgroup), "--bpffs-root", str(self.node.bpffs)]
