@@ -60,7 +60,7 @@ def test_sockets_of_an_endpoint_that_left_are_ended_and_those_that_addressed_the
     assert backends(direct6.ping()) == {f"[{POD6}]:5353"}
     for origin in origins:
         assert backends(world.sessions(origin, CLUSTER_IP, count=5).ping()) == {f"{OTHER}:5353"}
-    assert "ended 8 connected UDP sockets" in proxy.log.read_text()
+    eventually(lambda: "ended 8 connected UDP sockets" in proxy.log.read_text())
 
 
 @pytest.mark.parametrize(("with_service", "error"), [(True, "ECONNREFUSED"), (False, None)])
