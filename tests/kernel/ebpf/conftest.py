@@ -13,6 +13,7 @@ from kbpf.datapath.ebpf.hooks import HOOKS, OTHER_PACKET_PROGRAMS, PACKET_PROGRA
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.probe import has_set_retval
+from tests.kernel.ebpf.builds import describe
 from tests.kernel.ebpf.world import Pod, empty
 
 NAME = f"kbpf-test-{os.getpid()}"
@@ -41,7 +42,7 @@ def pins(root: Path) -> Pins:
 @pytest.fixture(scope="session")
 def build(pins: Pins) -> source.Build:
     packet_programs = (*PACKET_PROGRAMS, *OTHER_PACKET_PROGRAMS)
-    return source.describe(pins, {}, has_set_retval=has_set_retval(), packet_programs=packet_programs)
+    return describe(pins, {}, packet_programs=packet_programs)
 
 
 @pytest.fixture(scope="session")

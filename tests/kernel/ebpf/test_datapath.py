@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf import factory, libbpf, links, loader, source
+from kbpf.datapath.ebpf import factory, libbpf, links, loader
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.hooks import HOOKS
 from kbpf.datapath.ebpf.pins import Pins, remove
@@ -17,6 +17,7 @@ from kbpf.host.clsact import ClsactFilters
 from kbpf.model.address import Address
 from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, port, service, slice_port, table_of
+from tests.kernel.ebpf.builds import describe
 from tests.kernel.ebpf.world import Pod
 
 pytestmark = pytest.mark.root
@@ -114,6 +115,7 @@ def test_where_sockets_cannot_be_ended_udp_is_left_to_iptables_and_tcp_is_not(
     datapath.cleanup()
 
 
+@pytest.mark.usefixtures("set_retval")
 def test_without_endpoints_a_call_is_refused_at_once(start: Start, pods: MakePod) -> None:
     sync(start(), cluster())
     pod = pods()
@@ -123,8 +125,9 @@ def test_without_endpoints_a_call_is_refused_at_once(start: Start, pods: MakePod
 def test_a_restart_writes_nothing_and_loads_nothing(start: Start, own_root: Path) -> None:
     sync(start(), cluster("10.244.0.1"))
     before = start().dump()
-    build = source.describe(Pins(own_root), SIZES, has_set_retval=True)
+    build = describe(Pins(own_root), SIZES)
     programs = links.program_ids(Pins(own_root).program_folder(build.hash))
+    assert programs, "the build that is in force"
     report = sync(start(), cluster("10.244.0.1"))
     assert (report.full, report.writes) == (True, 0)
     assert start().dump() == before

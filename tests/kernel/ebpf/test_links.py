@@ -15,6 +15,7 @@ from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.errors import LoadFailed
+from tests.kernel.ebpf.builds import describe
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_service
 
@@ -49,7 +50,7 @@ def detached(pins: Pins, programs: Path) -> Iterator[None]:
 def other_programs(pins: Pins, programs: Path) -> Iterator[Path]:
     """The same programs, loaded a second time: what an upgrade brings."""
     root = Pins(pins.root.with_name(pins.root.name + "-other"))
-    loaded = loader.ensure_loaded(root, source.describe(root, {}, has_set_retval=True))
+    loaded = loader.ensure_loaded(root, describe(root, {}))
     yield loaded.programs
     shutil.rmtree(root.root)
 

@@ -24,21 +24,22 @@ from kbpf.datapath.ebpf.shapes import (
     SlotValue,
 )
 from kbpf.errors import LoadFailed
+from tests.kernel.ebpf.builds import SMALL, describe
 from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_service
 
 pytestmark = pytest.mark.root
 
 REPOSITORY = Path(__file__).parents[3]
 NO_INTERPRETER = ("/nonexistent/python",)
-SMALL = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024, "connections": 1024}
 CONNECTION = ConnectionValue(bytes(4), 1500, bytes(48))
 LOAD = """
 import sys
 from pathlib import Path
-from kbpf.datapath.ebpf import loader, source
+from kbpf.datapath.ebpf import loader
 from kbpf.datapath.ebpf.pins import Pins
+from tests.kernel.ebpf.builds import describe
 pins = Pins(Path(sys.argv[1]))
-loader.ensure_loaded(pins, source.describe(pins, {}, has_set_retval=True))
+loader.ensure_loaded(pins, describe(pins, {}))
 """
 
 
@@ -52,7 +53,7 @@ def own_pins(root: Path) -> Iterator[Pins]:
 
 
 def small_build(pins: Pins) -> source.Build:
-    return source.describe(pins, SMALL, has_set_retval=True)
+    return describe(pins, SMALL)
 
 
 def map_id(pins: Pins, name: str) -> int:
@@ -71,7 +72,7 @@ def test_another_build_takes_over_the_maps_with_their_entries(own_pins: Pins) ->
     loader.ensure_loaded(own_pins, small_build(own_pins))
     maps = Maps.open(own_pins)
     put_service(maps, 7, [Frontend(VIP4)], backends(BACKENDS4))
-    build = source.describe(own_pins, SMALL, has_set_retval=False)
+    build = describe(own_pins, SMALL, node_sockets_only=True)
     assert loader.ensure_loaded(own_pins, build).is_new
     with_new = Maps.open(own_pins)
     assert len(with_new.slots.entries()) == len(BACKENDS4)
@@ -81,7 +82,7 @@ def test_another_build_takes_over_the_maps_with_their_entries(own_pins: Pins) ->
 
 
 def sized(pins: Pins, **sizes: int) -> source.Build:
-    return source.describe(pins, {**SMALL, **sizes}, has_set_retval=True)
+    return describe(pins, {**SMALL, **sizes})
 
 
 def filled(pins: Pins) -> Rows:
@@ -181,7 +182,7 @@ def test_a_load_that_is_killed_is_finished_by_the_next(own_pins: Pins, share: fl
     with subprocess.Popen([sys.executable, "-c", LOAD, own_pins.root], cwd=REPOSITORY) as process:
         time.sleep(share * whole_s)
         process.kill()
-    build = source.describe(own_pins, {}, has_set_retval=True)
+    build = describe(own_pins, {})
     loader.ensure_loaded(own_pins, build)
     assert loader.is_loaded(own_pins, build)
     assert [path.name for path in own_pins.programs.iterdir()] == [build.hash]
@@ -192,7 +193,7 @@ def test_without_set_retval_a_frontend_without_backends_passes(
     own_pins: Pins, cgroup: Path, pods: Callable[[], Pod]
 ) -> None:
     """Such a kernel can only answer EPERM; user space defers such frontends, and until then the call goes its way."""
-    loaded = loader.ensure_loaded(own_pins, source.describe(own_pins, SMALL, has_set_retval=False))
+    loaded = loader.ensure_loaded(own_pins, describe(own_pins, SMALL, has_set_retval=False))
     maps = Maps.open(own_pins)
     put_service(maps, 7, [Frontend(VIP4)], (), protocols=[UDP])
     links.attach(own_pins, loaded.programs, cgroup)
@@ -206,7 +207,7 @@ def test_no_header_of_the_system_is_needed(own_pins: Pins) -> None:
     hide = 'for d in /lib/modules /usr/src /usr/include; do mkdir -p $d; mount -t tmpfs none $d; done; exec "$@"'
     command = ["unshare", "--mount", "sh", "-ec", hide, "sh", sys.executable, "-c", LOAD, str(own_pins.root)]
     subprocess.run(command, cwd=REPOSITORY, check=True)
-    assert loader.is_loaded(own_pins, source.describe(own_pins, {}, has_set_retval=True))
+    assert loader.is_loaded(own_pins, describe(own_pins, {}))
 
 
 def test_a_mistake_in_the_c_code_is_named_with_file_and_line(own_pins: Pins, tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_a_mistake_in_the_c_code_is_named_with_file_and_line(own_pins: Pins, tmp
     lines = broken.read_text().splitlines()
     lines.insert(len(lines) - 1, "int mistake(void) { return no_such_name; }")
     broken.write_text("\n".join(lines))
-    build = source.describe(own_pins, SMALL, has_set_retval=True, folder=tmp_path)
+    build = describe(own_pins, SMALL, folder=tmp_path)
     with pytest.raises(LoadFailed) as failure:
         loader.ensure_loaded(own_pins, build)
     assert f"lb.h:{len(lines) - 1}:" in str(failure.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf import links, loader, source
+from kbpf.datapath.ebpf import links, loader
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs
 from kbpf.datapath.ebpf.hooks import NODE_PORT_HOOKS, OTHER_PACKET_PROGRAMS, PACKET_PROGRAMS
 from kbpf.datapath.ebpf.maps import Maps
@@ -15,6 +15,7 @@ from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.probe import has_set_retval
 from kbpf.datapath.ebpf.shapes import ConfigValue, IndexKey, LocalAddrKey, LocalAddrValue, LocalFlag, Reason
 from kbpf.model.address import Address, packed
+from tests.kernel.ebpf.builds import SMALL, describe
 from tests.kernel.ebpf.world import (
     BACKENDS4,
     NODE4,
@@ -31,7 +32,6 @@ from tests.kernel.ebpf.world import (
 
 pytestmark = pytest.mark.root
 
-SMALL = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024, "connections": 1024, "flows": 1024}
 PORT = 30080
 Start = Callable[..., Maps]
 
@@ -52,7 +52,7 @@ def start(own_pins: Pins, cgroup: Path) -> Iterator[Start]:
     opened: list[Maps] = []
 
     def start(**options: bool) -> Maps:
-        build = source.describe(own_pins, SMALL, has_set_retval=True, **options)
+        build = describe(own_pins, SMALL, **options)
         links.attach(own_pins, loader.ensure_loaded(own_pins, build).programs, cgroup)
         opened.append(Maps.open(own_pins))
         return opened[-1]
@@ -93,6 +93,7 @@ def test_in_the_scope_of_the_host_sockets_of_pods_are_left_alone(
     assert node.ask("request", kind, VIP4, 80)[1:] == [VIP4, 80]
 
 
+@pytest.mark.usefixtures("set_retval")
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 def test_a_held_node_port_is_refused_to_the_node_on_every_address_where_it_is_open(
     start: Start, pods: Callable[[], Pod], kind: str
@@ -121,6 +122,7 @@ def test_a_port_of_the_other_protocol_is_not_held(start: Start, pods: Callable[[
     assert refusal(node, "udp", "0.0.0.0") is None
 
 
+@pytest.mark.usefixtures("set_retval")
 def test_node_ports_are_held_no_more_when_nobody_asks_for_it(
     start: Start, own_pins: Pins, cgroup: Path, pods: Callable[[], Pod]
 ) -> None:
@@ -156,6 +158,6 @@ def test_the_kernel_takes_every_combination(own_pins: Pins, values: tuple[bool, 
     options = dict(zip(OPTIONS, values, strict=True))
     if options["has_set_retval"] and not has_set_retval():
         pytest.skip("this kernel has no bpf_set_retval")
-    build = source.describe(own_pins, SMALL, packet_programs=PROGRAMS[programs], **options)
+    build = describe(own_pins, SMALL, packet_programs=PROGRAMS[programs], **options)
     loaded = loader.ensure_loaded(own_pins, build)
     assert {path.name for path in loaded.programs.iterdir()} == {program.name for program in build.programs}

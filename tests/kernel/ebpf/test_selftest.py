@@ -12,10 +12,11 @@ import pytest
 from kbpf.datapath.ebpf import loader, selftest, source
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
-from kbpf.datapath.ebpf.probe import has_set_retval, probe
+from kbpf.datapath.ebpf.probe import probe
 from kbpf.datapath.ebpf.shapes import LocalAddrKey, LocalAddrValue, LocalFlag
 from kbpf.datapath.interface import Answer
 from kbpf.model.address import Address, packed
+from tests.kernel.ebpf.builds import describe
 from tests.kernel.ebpf.conftest import Node
 
 pytestmark = pytest.mark.root
@@ -28,6 +29,7 @@ from pathlib import Path
 from kbpf.datapath.ebpf import selftest
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
+from tests.kernel.ebpf.builds import describe
 root, programs, cgroup = map(Path, sys.argv[1:])
 result = selftest.run(Maps.open(Pins(root)), Pins(root), programs, cgroup)
 print(result.answer.value, result.reason)
@@ -38,7 +40,7 @@ print(result.answer.value, result.reason)
 def strange_programs(pins: Pins) -> Iterator[Path]:
     """Programs over maps of their own: they load and attach, and do not know the probe address."""
     other = Pins(pins.root.with_name(f"{pins.root.name}-strange"))
-    yield loader.ensure_loaded(other, source.describe(other, {}, has_set_retval=has_set_retval())).programs
+    yield loader.ensure_loaded(other, describe(other, {})).programs
     shutil.rmtree(other.root)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf import loader, source
+from kbpf.datapath.ebpf import loader
 from kbpf.datapath.ebpf.filters import FilteredUplinks
 from kbpf.datapath.ebpf.hooks import PACKET_PROGRAMS
 from kbpf.datapath.ebpf.pins import Pins, remove
-from kbpf.datapath.ebpf.probe import has_set_retval, packet_path, way_onto_devices
+from kbpf.datapath.ebpf.probe import packet_path, way_onto_devices
 from kbpf.datapath.ebpf.uplinks import PreferredUplinks, TcxLinks, Uplinks, Way
 from kbpf.demo.namespaces import Namespace
 from kbpf.host.clsact import ClsactFilters
@@ -20,6 +20,7 @@ from kbpf.host.devices import uplinks as find_uplinks
 from kbpf.model.address import Address
 from kbpf.model.device import Device
 from tests.conftest import RUN
+from tests.kernel.ebpf.builds import describe
 
 pytestmark = [pytest.mark.root, pytest.mark.kernels("ebpf")]
 
@@ -123,7 +124,7 @@ def test_what_is_attached_stays_and_what_is_not_wanted_goes(
 def others(root: Path) -> Iterator[Path]:
     """Other programs than those that all tests share."""
     pins = Pins(root.with_name(f"{root.name}-others"))
-    build = source.describe(pins, {}, has_set_retval=has_set_retval(), packet_programs=PACKET_PROGRAMS)
+    build = describe(pins, {}, packet_programs=PACKET_PROGRAMS)
     yield loader.ensure_loaded(pins, build).programs
     remove(pins.root)
 
