@@ -9,22 +9,20 @@ what it wrote. After a failure nothing is known, and the next sync is a full one
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kbpf.clock import Clock
-from kbpf.datapath.ebpf import examination, store, text
-from kbpf.datapath.ebpf.adopt import adopt
+from kbpf.datapath.ebpf import differences, examination, store, text
 from kbpf.datapath.ebpf.capacity import Sizes, demand
 from kbpf.datapath.ebpf.collector import Flows, FlowTimeouts
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
-from kbpf.datapath.ebpf.encode import Encoded
-from kbpf.datapath.ebpf.installed import Change, Installed
-from kbpf.datapath.ebpf.layout import AFFINITY, LOCAL_ADDR, WANTED
+from kbpf.datapath.ebpf.differences import Difference, Memory
+from kbpf.datapath.ebpf.layout import LOCAL_ADDR
 from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
 from kbpf.datapath.ebpf.plan import Plan, plan
 from kbpf.datapath.ebpf.retirement import retire
-from kbpf.datapath.ebpf.rows import AnySpec, Rows
-from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, LocalFlag
+from kbpf.datapath.ebpf.rows import AnySpec
+from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.ebpf.store import MapSet
 from kbpf.datapath.interface import FamilyReport, Support, SyncReport
 from kbpf.errors import LoadFailed, MapError
@@ -94,29 +92,6 @@ class Programs(Protocol):
         ...
 
 
-class Difference(NamedTuple):
-    """What the maps hold and must hold, as far as a sync looks, and the memory of what they then hold."""
-
-    known: Rows
-    wanted: Rows
-    installed: Installed
-    services: frozenset[ServiceName]
-    """Those that were decided anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What the maps hold: the service ports, and the rows of no service (config, local addresses)."""
-
-    installed: Installed
-    node: Rows
-    addresses: Mapping[Address, LocalFlag]
-    """Of this node; a change of them brings a full sync."""
-
-    def entries(self, spec: AnySpec) -> int:
-        return self.installed.used[spec.name] + len(self.node.of(spec))
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A sync that is decided and not yet carried out; `memory` is true once it is."""
@@ -181,7 +156,7 @@ class EbpfDatapath:
             maps, difference = self._look(table, memory, addresses)
         else:
             addresses = memory.addresses
-            maps, difference = self._maps, _partial_difference(self._maps, memory, table, dirty)
+            maps, difference = self._maps, differences.partial(self._maps, memory, table, dirty)
             if self._programs.can_grow(difference.installed.lacking):
                 full = True
                 maps, difference = self._look(table, memory, addresses, difference.installed.lacking)
@@ -279,6 +254,10 @@ class EbpfDatapath:
             difference = self._full_difference(maps, table, memory)
         return maps, difference
 
+    def _full_difference(self, maps: MapSet, table: ServiceTable, memory: Memory | None) -> Difference:
+        settings = replace(self._settings, serves_packets=self._programs.serves_packets)
+        return differences.full(maps, table, self._programs.specs, settings, memory)
+
     def _open(self, need: Sizes) -> MapSet:
         # Anew for each full sync: pins may have been replaced behind our back.
         maps = self._programs.load(need)
@@ -291,56 +270,6 @@ class EbpfDatapath:
             self._maps.close()
         self._maps = self._memory = None
 
-    def _full_difference(self, maps: MapSet, table: ServiceTable, memory: Memory | None) -> Difference:
-        observed = store.observe(maps)
-        given = memory.installed.ids if memory else None
-        settings = replace(self._settings, serves_packets=self._programs.serves_packets)
-        installed = adopt(observed, table, self._programs.specs, settings, given)
-        change = installed.change(table, table.services)
-        wanted = installed.everything()
-        alive = {key.id for key in wanted.services}
-        observed.affinity = {key: row for key, row in observed.affinity.items() if key.service_id not in alive}
-        wanted.affinity = _moved(observed.affinity, change)
-        wanted.wanted = {key: row for key, row in observed.wanted.items() if key.id in alive}
-        return Difference(observed, wanted, installed, change.services)
-
 
 def _told(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"entries of {name}" for name in sorted(names))
-
-
-def _partial_difference(maps: MapSet, memory: Memory, table: ServiceTable, dirty: Set[ServiceName]) -> Difference:
-    change = memory.installed.change(table, dirty)
-    known = change.known
-    known.config, known.local_addr = memory.node.config, memory.node.local_addr
-    known.source_ranges.update(memory.node.source_ranges)
-    known.affinity = _affinity_of_gone(maps, change)
-    known.wanted = store.open_map(maps, WANTED).entries()
-    wanted = change.wanted(memory.installed.ids)
-    wanted.affinity = _moved(known.affinity, change)
-    wanted.wanted = {key: row for key, row in known.wanted.items() if key.id not in change.gone_services}
-    return Difference(known, wanted, memory.installed, change.services)
-
-
-def _with_affinity(ports: Iterable[Encoded]) -> set[int]:
-    return {each.service_id for each in ports if each.affinity_timeout_s}
-
-
-def _affinity_of_gone(maps: MapSet, change: Change) -> dict[AffinityKey, AffinityValue]:
-    """Rows that clients left of services that were removed, or have no affinity any more.
-
-    Those of a removed backend stay: membership makes them void, and a program may be writing a new choice into one.
-    """
-    gone = _with_affinity(change.before) - _with_affinity(change.after)
-    rows = store.open_map(maps, AFFINITY).entries() if gone else {}
-    return {key: row for key, row in rows.items() if key.service_id in gone}
-
-
-def _moved(rows: dict[AffinityKey, AffinityValue], change: Change) -> dict[AffinityKey, AffinityValue]:
-    """A service port that gets another service id takes its clients along. Nobody writes under that id yet."""
-    moved = change.moved_services
-    return {
-        key._replace(service_id=moved[key.service_id]): row._replace(service_id=moved[key.service_id])
-        for key, row in rows.items()
-        if key.service_id in moved
-    }
