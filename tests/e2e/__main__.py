@@ -82,7 +82,7 @@ def scale() -> None:
 
 @main.command()
 def swap() -> None:
-    """kube-proxy → kbpf eBPF → iptables → eBPF → kube-proxy under load: connections tried and lost."""
+    """From kube-proxy to kbpf, between its datapaths, and back, under load: connections tried and lost."""
     with running_cluster(folder.chosen(), NODES) as cluster:
         swaps = swapping.swap_all(cluster)
     print(*(one.line() for one in swaps), sep="\n")
