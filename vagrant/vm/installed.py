@@ -23,13 +23,15 @@ class Installed:
 
 def install(folder: Folder, kernel: Kernel, *, is_update: bool = False) -> Installed:
     """Fetched if it is not there, or if `is_update` and the archive has a newer one."""
-    target = folder.kernel(kernel.suite, kernel.package)
-    origin, source = target / "made-from", f"{kernel.suite} {kernel.package} {initrd.fingerprint()}"
+    suite = f"{kernel.suite}-{kernel.name}" if kernel.site else kernel.suite
+    target = folder.kernel(suite, kernel.package)
+    origin = target / "made-from"
+    source = " ".join(filter(None, (kernel.site, kernel.suite, kernel.package, initrd.fingerprint())))
     known = origin.read_text().splitlines() if origin.exists() else []
     if known[:1] == [source] and not is_update:
         return _found(target)
     with step(f"{kernel.name}: fetching {kernel.package} of {kernel.suite}"):
-        archive = Archive(folder.archive / kernel.suite, kernel.suite)
+        archive = Archive(folder.archive / suite, kernel.suite, kernel.site)
         archive.update()
         parts = archive.parts(kernel.package)
         if known == [source, *parts]:

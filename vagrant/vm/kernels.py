@@ -19,6 +19,8 @@ class Kernel:
     name: str
     suite: str
     package: str
+    site: str = ""
+    """Where the suite is when Debian's archive has other kernels in it by now: its state of a day, which stays."""
     is_optional: bool = False
     """The archive may have dropped it: then it is skipped, with that reason."""
     target: tuple[str, ...] = ("test-this-kernel",)
@@ -47,4 +49,5 @@ def _matrix() -> Any:
 
 def _kernel(entry: dict[str, Any]) -> Kernel:
     words = {name: tuple(entry[name].split()) for name in ("target", "boot") if name in entry}
-    return Kernel(entry["name"], entry["suite"], entry["package"], entry.get("optional", False), **words)
+    site, is_optional = entry.get("site", ""), entry.get("optional", False)
+    return Kernel(entry["name"], entry["suite"], entry["package"], site, is_optional, **words)

@@ -38,3 +38,12 @@ def test_a_package_that_is_no_kernel_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr("vagrant.vm.archive.run", lambda *_, **__: "hello\n  Depends: libc6\n")
     with pytest.raises(VmError, match="hello of bookworm leads to no kernel"):
         Archive(tmp_path, "bookworm").parts("hello")
+
+
+def test_the_archive_of_a_day_may_be_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("vagrant.vm.archive.run", lambda *_, **__: "")
+    Archive(tmp_path, "bookworm-backports", "http://snapshot.invalid/20240401").update()
+    [line] = (tmp_path / "sources.list").read_text().splitlines()
+    assert line.endswith(" check-valid-until=no] http://snapshot.invalid/20240401 bookworm-backports main")
+    Archive(tmp_path, "bookworm").update()
+    assert "check-valid-until" not in (tmp_path / "sources.list").read_text()

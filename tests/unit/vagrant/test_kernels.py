@@ -17,7 +17,7 @@ def test_all_means_all():
 
 
 def test_an_unknown_name_is_told_with_those_there_are():
-    with pytest.raises(VmError, match=r"no such machine: 4\.19; there are 5\.10, 6\.1"):
+    with pytest.raises(VmError, match=r"no such machine: 4\.19; there are 5\.10, 5\.15, 6\.1"):
         kernels.choose("6.1,4.19")
 
 
