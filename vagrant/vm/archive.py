@@ -34,13 +34,18 @@ class Archive:
     site: str = ""
 
     def update(self) -> None:
+        """Raises VmError when the suite cannot be fetched."""
+        where = self.site or site(self.suite)
         for name in ("lists/partial", "cache/archives/partial"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "status").touch()
         # A state of long ago is signed, but no longer as the newest.
         options = f"arch=amd64 signed-by={KEYRING}" + (" check-valid-until=no" if self.site else "")
-        self._sources.write_text(f"deb [{options}] {self.site or site(self.suite)} {self.suite} main\n")
-        self._apt("apt-get", "--quiet=2", "--option=APT::Update::Error-Mode=any", "update")
+        self._sources.write_text(f"deb [{options}] {where} {self.suite} main\n")
+        try:
+            self._apt("apt-get", "--quiet=2", "--option=APT::Update::Error-Mode=any", "update")
+        except VmError as error:
+            raise VmError(f"{self.suite} cannot be fetched from {where}") from error
 
     def parts(self, package: str) -> list[str]:
         """The packages that hold the kernel which `package` names, newest version. Raises VmError if there is none."""

@@ -47,3 +47,12 @@ def test_the_archive_of_a_day_may_be_old(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert line.endswith(" check-valid-until=no] http://snapshot.invalid/20240401 bookworm-backports main")
     Archive(tmp_path, "bookworm").update()
     assert "check-valid-until" not in (tmp_path / "sources.list").read_text()
+
+
+def test_a_suite_that_cannot_be_fetched_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def refused(*_: object, **__: object) -> str:
+        raise VmError("apt-get: exit status 100")
+
+    monkeypatch.setattr("vagrant.vm.archive.run", refused)
+    with pytest.raises(VmError, match="buster cannot be fetched from http://snapshot"):
+        Archive(tmp_path, "buster", "http://snapshot.invalid").update()
