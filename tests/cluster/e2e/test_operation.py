@@ -22,26 +22,27 @@ BATCH = 150
 
 
 @contextmanager
-def constant_traffic(cluster: Cluster, *ways: tuple[str, str]) -> Iterator[list[Stream]]:
-    """New connections all the time, from an origin to a destination each.
+def constant_traffic(cluster: Cluster, *ways: tuple[str, str]) -> Iterator[dict[str, Stream]]:
+    """New connections all the time, from an origin to a destination each, by these.
 
     Their patience is that of a client, not of the machine: on a busy one the echo server alone may rest for seconds.
     """
-    streams: list[Stream] = []
+    streams: dict[str, Stream] = {}
     try:
         for origin, to in ways:
             address, port, _ = destination(to)
-            streams.append(cluster.topology.client(origin).stream(Request(address, port, pause_s=0.003, timeout_s=10)))
+            request = Request(address, port, pause_s=0.003, timeout_s=10)
+            streams[f"{origin} to {to}"] = cluster.topology.client(origin).stream(request)
         yield streams
     finally:
-        for stream in streams:
+        for stream in streams.values():
             stream.close()
 
 
-def expect_no_failure(streams: list[Stream]) -> None:
-    for stream in streams:
+def expect_no_failure(streams: dict[str, Stream]) -> None:
+    for way, stream in streams.items():
         report = stream.wait_for(BATCH, timeout_s=60)
-        assert not report.failed, f"{report.failed} of {report.attempts} failed, such as {report.failures}"
+        assert not report.failed, f"{way}: {report.failed} of {report.attempts} failed, such as {report.failures}"
 
 
 def standing(cluster: Cluster, name: str, *nodes: str) -> tuple[Exposed, list[Pod]]:
