@@ -17,7 +17,7 @@ from kbpf.host.clsact import ClsactFilters
 from kbpf.model.address import Address
 from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, port, service, slice_port, table_of
-from tests.kernel.ebpf.builds import describe
+from tests.kernel.ebpf.builds import SMALL, describe
 from tests.kernel.ebpf.world import Pod
 
 pytestmark = pytest.mark.root
@@ -31,7 +31,6 @@ LOCAL = {
     Address("192.168.50.1"): LocalFlag.NODE_PORT,
 }
 TCP4 = service("web", cluster_ips=["10.96.0.10"])
-SIZES = {"slots": 4096, "membership": 4096, "affinity": 1024, "udp_conn": 1024, "connections": 1024}
 
 
 def cluster(*addresses: str) -> ServiceTable:
@@ -61,7 +60,7 @@ def start(own_root: Path, cgroup: Path) -> Iterator[Start]:
     started: list[EbpfDatapath] = []
 
     def create() -> EbpfDatapath:
-        started.append(factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), sizes=SIZES))
+        started.append(factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), sizes=SMALL))
         return started[-1]
 
     yield create
@@ -106,7 +105,7 @@ def test_endpoints_come_and_go_without_a_failed_call(start: Start, pods: MakePod
 def test_where_sockets_cannot_be_ended_udp_is_left_to_iptables_and_tcp_is_not(
     own_root: Path, cgroup: Path, pods: MakePod
 ) -> None:
-    datapath = factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), can_end_sockets=False, sizes=SIZES)
+    datapath = factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), can_end_sockets=False, sizes=SMALL)
     assert sync(datapath, cluster("10.244.0.1")).deferred == {"no-destroy": 1}
     pod = pods()
     pod.serve(["10.244.0.1"])
@@ -125,7 +124,7 @@ def test_without_endpoints_a_call_is_refused_at_once(start: Start, pods: MakePod
 def test_a_restart_writes_nothing_and_loads_nothing(start: Start, own_root: Path) -> None:
     sync(start(), cluster("10.244.0.1"))
     before = start().dump()
-    build = describe(Pins(own_root), SIZES)
+    build = describe(Pins(own_root), SMALL)
     programs = links.program_ids(Pins(own_root).program_folder(build.hash))
     assert programs, "the build that is in force"
     report = sync(start(), cluster("10.244.0.1"))
@@ -161,7 +160,7 @@ def test_when_there_can_be_no_larger_maps_only_what_does_not_fit_is_left_to_ipta
     own_root: Path, cgroup: Path, pods: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def create(**sizes: int) -> EbpfDatapath:
-        return factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), sizes={**SIZES, **sizes})
+        return factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters(), sizes={**SMALL, **sizes})
 
     sync(create(services=5), cluster("10.244.0.1"))
     datapath = create()
@@ -196,7 +195,7 @@ def test_programs_that_fail_the_self_test_are_not_attached(
 
 
 def test_a_cgroup_that_is_not_there_fails_as_a_load_with_its_name(own_root: Path, cgroup: Path) -> None:
-    datapath = factory.create(own_root, cgroup / "none", lambda: LOCAL, ClsactFilters(), sizes=SIZES)
+    datapath = factory.create(own_root, cgroup / "none", lambda: LOCAL, ClsactFilters(), sizes=SMALL)
     with pytest.raises(LoadFailed, match="none"):
         sync(datapath, cluster("10.244.0.1"))
 
@@ -224,7 +223,7 @@ def test_two_instances_with_roots_of_their_own_do_not_meet(
     inner = cgroup / "inner"
     inner.mkdir()
     other_root = own_root.with_name(f"{own_root.name}-other")
-    second = factory.create(other_root, inner, lambda: LOCAL, ClsactFilters(), sizes=SIZES)
+    second = factory.create(other_root, inner, lambda: LOCAL, ClsactFilters(), sizes=SMALL)
     sync(second, table_of(service("web", cluster_ips=["10.96.0.99"]), endpoint_slice("web", "10.244.0.2")))
     second.cleanup()
     inner.rmdir()
