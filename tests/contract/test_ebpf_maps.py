@@ -4,7 +4,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,7 +12,16 @@ from kbpf.datapath.ebpf import layout, libbpf
 from kbpf.datapath.ebpf.fake import FakeMap
 from kbpf.datapath.ebpf.maps import BpfMap
 from kbpf.datapath.ebpf.packing import MapSpec
-from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, BackendKey, BackendValue, ConfigValue, IndexKey
+from kbpf.datapath.ebpf.shapes import (
+    AffinityKey,
+    AffinityValue,
+    BackendKey,
+    BackendValue,
+    ConfigValue,
+    IndexKey,
+    SourceRangeKey,
+    SourceRangeValue,
+)
 from kbpf.errors import MapError, MapFull
 from kbpf.model.address import Address, packed
 
@@ -56,62 +65,89 @@ def make(request: pytest.FixtureRequest) -> Iterator[MakeMap]:
         each.close()
 
 
-def backends(*numbers: int, port: int = 8080) -> dict[BackendKey, BackendValue]:
-    address = packed(Address("10.42.1.5"))
-    return {BackendKey(number): BackendValue(address, port, 6, number) for number in numbers}
+def backend_row(number: int, variant: int) -> tuple[BackendKey, BackendValue]:
+    return BackendKey(number), BackendValue(packed(Address("10.42.1.5")), variant, 6, number)
 
 
-def test_rows_that_were_written_are_read(make: MakeMap):
-    held = make(layout.BACKENDS)
-    held.update(backends(1, 2, 3))
-    assert held.entries() == backends(1, 2, 3)
-    assert held.lookup(BackendKey(2)) == backends(2)[BackendKey(2)]
-    assert held.lookup(BackendKey(4)) is None
+def source_range_row(number: int, variant: int) -> tuple[SourceRangeKey, SourceRangeValue]:
+    return SourceRangeKey(160, number, packed(Address("10.42.1.5"))), SourceRangeValue(variant)
 
 
-def test_a_row_is_replaced(make: MakeMap):
-    held = make(layout.BACKENDS)
-    held.update(backends(1, 2))
-    held.update(backends(2, port=9090))
-    assert held.entries() == backends(1) | backends(2, port=9090)
+class Kind(NamedTuple):
+    """Maps that the kernel takes rows for in another way."""
+
+    spec: MapSpec[Any, Any]
+    row: Callable[[int, int], tuple[Any, Any]]
+
+    def rows(self, *numbers: int, variant: int = 1) -> dict[Any, Any]:
+        return dict(self.row(number, variant) for number in numbers)
 
 
-def test_nothing_to_write_and_an_empty_map_are_no_errors(make: MakeMap):
-    held = make(layout.BACKENDS)
+KINDS = [
+    pytest.param(Kind(layout.BACKENDS, backend_row), id="hash"),
+    pytest.param(Kind(layout.SOURCE_RANGES, source_range_row), id="trie"),
+]
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@each_kind
+def test_rows_that_were_written_are_read(make: MakeMap, kind: Kind):
+    held = make(kind.spec)
+    held.update(kind.rows(1, 2, 3))
+    assert held.entries() == kind.rows(1, 2, 3)
+    assert {key: held.lookup(key) for key in kind.rows(2)} == kind.rows(2)
+    assert [held.lookup(key) for key in kind.rows(4)] == [None]
+
+
+@each_kind
+def test_a_row_is_replaced(make: MakeMap, kind: Kind):
+    held = make(kind.spec)
+    held.update(kind.rows(1, 2))
+    held.update(kind.rows(2, variant=2))
+    assert held.entries() == kind.rows(1) | kind.rows(2, variant=2)
+
+
+@each_kind
+def test_nothing_to_write_and_an_empty_map_are_no_errors(make: MakeMap, kind: Kind):
+    held = make(kind.spec)
     held.update({})
     held.delete([])
     assert held.entries() == {}
 
 
-def test_deleting_what_is_not_there_is_no_error_and_the_rest_of_the_batch_goes(make: MakeMap):
-    held = make(layout.BACKENDS)
-    held.update(backends(1, 2, 3))
-    held.delete([BackendKey(number) for number in (9, 1, 8, 3, 7)])
-    assert held.entries() == backends(2)
+@each_kind
+def test_deleting_what_is_not_there_is_no_error_and_the_rest_of_the_batch_goes(make: MakeMap, kind: Kind):
+    held = make(kind.spec)
+    held.update(kind.rows(1, 2, 3))
+    held.delete(kind.rows(9, 1, 8, 3, 7))
+    assert held.entries() == kind.rows(2)
 
 
-def test_more_rows_than_one_batch_are_read_whole(make: MakeMap):
-    held = make(layout.BACKENDS)
-    rows = backends(*range(1, 20_001))
+@each_kind
+def test_more_rows_than_one_batch_are_read_whole(make: MakeMap, kind: Kind):
+    held = make(kind.spec, 65_536)
+    rows = kind.rows(*range(1, 20_001))
     held.update(rows)
     assert held.entries() == rows
     held.delete(rows)
     assert held.entries() == {}
 
 
-def test_a_full_map_refuses_a_new_row_and_keeps_what_the_batch_wrote_before(make: MakeMap):
-    held = make(layout.BACKENDS, 3)
-    held.update(backends(1, 2))
-    with pytest.raises(MapFull, match=r"backends \(3 entries\): no room: raise --bpf-backend-entries"):
-        held.update(backends(3, 4, 5))
-    assert held.entries() == backends(1, 2, 3)
+@each_kind
+def test_a_full_map_refuses_a_new_row_and_keeps_what_the_batch_wrote_before(make: MakeMap, kind: Kind):
+    held = make(kind.spec, 3)
+    held.update(kind.rows(1, 2))
+    with pytest.raises(MapFull, match=rf"{kind.spec.name} \(3 entries\): no room: raise {kind.spec.size_flag}"):
+        held.update(kind.rows(3, 4, 5))
+    assert held.entries() == kind.rows(1, 2, 3)
 
 
-def test_a_full_map_takes_a_new_value_for_a_row_it_has(make: MakeMap):
-    held = make(layout.BACKENDS, 2)
-    held.update(backends(1, 2))
-    held.update(backends(1, 2, port=9090))
-    assert held.entries() == backends(1, 2, port=9090)
+@each_kind
+def test_a_full_map_takes_a_new_value_for_a_row_it_has(make: MakeMap, kind: Kind):
+    held = make(kind.spec, 2)
+    held.update(kind.rows(1, 2))
+    held.update(kind.rows(1, 2, variant=2))
+    assert held.entries() == kind.rows(1, 2, variant=2)
 
 
 def test_an_lru_map_makes_room_itself(make: MakeMap):

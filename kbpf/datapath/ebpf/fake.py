@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from kbpf.datapath.ebpf import store, text
 from kbpf.datapath.ebpf.capacity import Sizes, fitting
 from kbpf.datapath.ebpf.layout import specs
+from kbpf.datapath.ebpf.libbpf import ENOTSUPP
 from kbpf.datapath.ebpf.maps import translated
 from kbpf.datapath.ebpf.packing import MapSpec, MapType
 from kbpf.datapath.ebpf.rows import AnySpec
@@ -110,7 +111,7 @@ class FakeMap(Generic[Key, Value]):
 
     def _remove(self, key: bytes) -> None:
         if self.spec.type is MapType.ARRAY:
-            raise OSError(524, "Operation not supported by the kernel")  # ENOTSUPP, which libc does not know
+            raise OSError(ENOTSUPP, "Operation not supported by the kernel")
         self._held.pop(key, None)
 
 

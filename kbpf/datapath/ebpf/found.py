@@ -120,16 +120,13 @@ class _FoundMap(BpfMap[tuple[int, ...], tuple[int, ...]]):
 
     def sums(self) -> dict[ChoiceKey, int]:
         """Of a map with a counter for each processor."""
-        cpus, sums, position = libbpf.possible_cpus(), dict[ChoiceKey, int](), None
-        key, value, room = self.spec.key, self.spec.value, min(8192, self.spec.max_entries)
-        while True:
-            batch = libbpf.map_lookup_batch(self._fd, position, key.size, value.size * cpus, room)
-            for number, found in enumerate(key.unpack_all(batch.keys)):
-                each = batch.values[number * value.size * cpus : (number + 1) * value.size * cpus]
-                sums[ChoiceKey(*found)] = sum(total for (total,) in value.unpack_all(each))
-            if batch.is_last:
-                return sums
-            position = batch.position
+        size = self.spec.value.size * libbpf.possible_cpus()
+        sums = dict[ChoiceKey, int]()
+        for packed in self._packed(size):
+            for number, found in enumerate(self.spec.key.unpack_all(packed.keys)):
+                each = packed.values[number * size : (number + 1) * size]
+                sums[ChoiceKey(*found)] = sum(total for (total,) in self.spec.value.unpack_all(each))
+        return sums
 
 
 @contextmanager

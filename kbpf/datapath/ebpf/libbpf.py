@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIBRARY = "libbpf.so.1"
+ENOTSUPP = 524
+"""The kernel's own word, which neither libc nor Python knows."""
 
 
 @cache
@@ -167,6 +169,24 @@ def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
     except FileNotFoundError:
         return None
     return value.raw
+
+
+def map_update(fd: int, key: bytes, value: bytes) -> None:
+    call("bpf_map_update_elem", fd, key, value, c_uint64(0))
+
+
+def map_delete(fd: int, key: bytes) -> None:
+    call("bpf_map_delete_elem", fd, key)
+
+
+def map_next_key(fd: int, key: bytes | None, key_size: int) -> bytes | None:
+    """The key behind `key` (None: the first); None behind the last."""
+    following = ctypes.create_string_buffer(key_size)
+    try:
+        call("bpf_map_get_next_key", fd, key, following)
+    except FileNotFoundError:
+        return None
+    return following.raw
 
 
 class BatchError(OSError):

@@ -16,12 +16,11 @@ from typing import Any, Generic, Self, TypeVar
 from kbpf.datapath.ebpf import layout, libbpf, shapes
 from kbpf.datapath.ebpf.packing import MapSpec, MapType
 from kbpf.datapath.ebpf.pins import Pins
+from kbpf.datapath.ebpf.transfer import Packed, transfer_of
 from kbpf.errors import MapError, MapFull
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
 Value = TypeVar("Value", bound=tuple[Any, ...])
-
-BATCH = 8192
 
 
 def translated(error: OSError, spec: MapSpec[Any, Any], operation: str) -> MapError:
@@ -58,6 +57,7 @@ class BpfMap(Generic[Key, Value]):
     def __init__(self, spec: MapSpec[Key, Value], fd: int) -> None:
         self.spec = spec
         self._fd = fd
+        self._transfer = transfer_of(spec.type)
 
     @classmethod
     def open(cls, spec: MapSpec[Key, Value], pin: Path) -> Self:
@@ -99,22 +99,16 @@ class BpfMap(Generic[Key, Value]):
         keys = self.spec.key.pack_all(rows.keys())
         values = self.spec.value.pack_all(rows.values())
         try:
-            libbpf.map_update_batch(self._fd, keys, values, len(rows))
+            self._transfer.update(self._fd, keys, values, len(rows))
         except OSError as error:
             raise translated(error, self.spec, "update") from error
 
     def delete(self, keys: Iterable[Key]) -> None:
         """Remove the keys; one that is not there is no error, since an LRU map may have been faster."""
-        packed = [self.spec.key.pack(key) for key in keys]
-        while packed:
-            try:
-                libbpf.map_delete_batch(self._fd, bytearray().join(packed), len(packed))
-            except libbpf.BatchError as error:
-                if error.errno != errno.ENOENT:
-                    raise translated(error, self.spec, "delete") from error
-                packed = packed[error.done + 1 :]
-            else:
-                return
+        try:
+            self._transfer.delete(self._fd, [self.spec.key.pack(key) for key in keys])
+        except OSError as error:
+            raise translated(error, self.spec, "delete") from error
 
     def entries(self) -> dict[Key, Value]:
         """Everything in the map. Entries that others change meanwhile may be in or out."""
@@ -125,28 +119,19 @@ class BpfMap(Generic[Key, Value]):
 
     def batches(self) -> Iterator[dict[Key, Value]]:
         """The same, a part at a time."""
-        for batch in self._packed_batches():
-            keys, values = self.spec.key.unpack_all(batch.keys), self.spec.value.unpack_all(batch.values)
+        for packed in self._packed(self.spec.value.size):
+            keys, values = self.spec.key.unpack_all(packed.keys), self.spec.value.unpack_all(packed.values)
             yield dict(zip(keys, values, strict=True))
 
     def size(self) -> int:
         """How many entries there are."""
-        return sum(batch.size for batch in self._packed_batches())
+        return sum(packed.size for packed in self._packed(self.spec.value.size))
 
-    def _packed_batches(self) -> Iterator[libbpf.Batch]:
-        position, room = None, min(BATCH, max(self.spec.max_entries, 1))
-        while True:
-            try:
-                batch = libbpf.map_lookup_batch(self._fd, position, self.spec.key.size, self.spec.value.size, room)
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise translated(error, self.spec, "lookup") from error
-                room *= 2
-                continue
-            yield batch
-            if batch.is_last:
-                return
-            position = batch.position
+    def _packed(self, value_size: int) -> Iterator[Packed]:
+        try:
+            yield from self._transfer.read(self._fd, self.spec.key.size, value_size, self.spec.max_entries)
+        except OSError as error:
+            raise translated(error, self.spec, "lookup") from error
 
 
 class Counters(BpfMap[shapes.IndexKey, shapes.Counter]):

@@ -47,6 +47,7 @@ _HELPERS = (
     ("bpf_get_socket_cookie", trials.GET_SOCKET_COOKIE, ("connect4", "sock_release")),
 )
 _MAP_TYPES = (MapType.HASH, MapType.LRU_HASH, MapType.PERCPU_ARRAY, MapType.LPM_TRIE, MapType.SK_STORAGE)
+_BATCHED = (MapType.HASH, MapType.LRU_HASH, MapType.ARRAY)
 
 Trial = Callable[[], str | None]
 """None: it works. Words: it does not, because. OSError: the kernel's own word for no."""
@@ -147,9 +148,21 @@ def _try_map(map_type: MapType) -> None:
     os.close(trials.create_map(map_type))
 
 
-def _try_batch() -> None:
-    with closing(trials.create_map(MapType.HASH)) as fd:
-        libbpf.map_update_batch(fd, bytearray(4), bytearray(8), 1)
+def _try_batch() -> str | None:
+    """With every kind of map that is written in batches."""
+    lacking = [map_type.name.lower() for map_type in _BATCHED if not _takes_batches(map_type)]
+    return f"the kernel does not offer them for {', '.join(lacking)}" if lacking else None
+
+
+def _takes_batches(map_type: MapType) -> bool:
+    with closing(trials.create_map(map_type)) as fd:
+        try:
+            libbpf.map_update_batch(fd, bytearray(4), bytearray(8), 1)
+        except OSError as error:
+            if error.errno == libbpf.ENOTSUPP:
+                return False
+            raise
+    return True
 
 
 _TRIALS: dict[str, Trial] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbpf.datapath.ebpf import libbpf, links, loader, source
+from kbpf.datapath.ebpf.factory import netns_cookie
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
 from kbpf.datapath.ebpf.hooks import HOOKS, OTHER_PACKET_PROGRAMS, PACKET_PROGRAMS
 from kbpf.datapath.ebpf.maps import Maps
@@ -32,6 +33,13 @@ def set_retval() -> None:
     """For tests that see a refusal: before Linux 5.18 iptables answers for what has no backends."""
     if not has_set_retval():
         pytest.skip("this kernel has no bpf_set_retval")
+
+
+@pytest.fixture(scope="session")
+def told_namespace_cookie() -> None:
+    """For tests that compare it: before Linux 5.14 every namespace is searched instead."""
+    if not netns_cookie():
+        pytest.skip("this kernel tells no socket the cookie of its namespace")
 
 
 @pytest.fixture(scope="session")

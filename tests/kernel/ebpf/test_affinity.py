@@ -6,7 +6,17 @@ import pytest
 
 from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue, Kind, View
 from tests.kernel.ebpf.conftest import Node
-from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_generation, put_service
+from tests.kernel.ebpf.world import (
+    BACKENDS4,
+    UDP,
+    VIP4,
+    Frontend,
+    Pod,
+    backends,
+    namespace_cookie,
+    put_generation,
+    put_service,
+)
 
 pytestmark = pytest.mark.root
 
@@ -14,9 +24,9 @@ SERVICE, OTHER_VIP = 7, "203.0.113.7"
 LONG_S = 3600
 
 
-def client_of(pod: Pod) -> bytes:
+def client_of(node: Node, pod: Pod) -> bytes:
     """The client of a pod's namespace: a multicast tag, then the cookie in two host-order words."""
-    cookie = pod.ask("netns_cookie")
+    cookie = namespace_cookie(node.maps, pod)
     return b"\xff" * 8 + (cookie >> 32).to_bytes(4, "little") + (cookie & 0xFFFFFFFF).to_bytes(4, "little")
 
 
@@ -28,7 +38,7 @@ def test_a_client_keeps_its_backend_on_every_frontend_of_the_service(node: Node)
     first = pod.ask("request", "tcp", VIP4, 80)[0]
     assert pod.ask("requests", "tcp", VIP4, 80, 20) == {first: 20}
     assert pod.ask("requests", "tcp", OTHER_VIP, 80, 20) == {first: 20}
-    assert node.maps.affinity.entries().keys() == {AffinityKey(client_of(pod), SERVICE)}
+    assert node.maps.affinity.entries().keys() == {AffinityKey(client_of(node, pod), SERVICE)}
 
 
 def test_services_do_not_share_affinity(node: Node) -> None:
@@ -52,7 +62,7 @@ def test_affinity_ends_after_the_timeout_and_not_before(node: Node) -> None:
     put_service(node.maps, SERVICE, [Frontend(VIP4)], backends(BACKENDS4), affinity_timeout_s=2)
     pod = node.pod()
     pod.serve(BACKENDS4)
-    key = AffinityKey(client_of(pod), SERVICE)
+    key = AffinityKey(client_of(node, pod), SERVICE)
     for age_s, stays in ((1.0, True), (2.1, False)):
         # Aged by hand, so that nothing sleeps; 30 tries tell a kept choice from a lucky one.
         answers = set()
@@ -67,7 +77,7 @@ def test_a_new_connection_renews_affinity(node: Node) -> None:
     put_service(node.maps, SERVICE, [Frontend(VIP4)], backends(BACKENDS4), affinity_timeout_s=LONG_S)
     pod = node.pod()
     pod.serve(BACKENDS4)
-    key = AffinityKey(client_of(pod), SERVICE)
+    key = AffinityKey(client_of(node, pod), SERVICE)
     past = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - 10**9
     node.maps.affinity.update({key: AffinityValue(past, 2, SERVICE)})
     assert pod.ask("request", "tcp", VIP4, 80)[0] == f"{BACKENDS4[1]}:8080"
@@ -82,7 +92,7 @@ def test_datagrams_of_one_socket_do_not_renew_affinity(node: Node) -> None:
     pod = node.pod()
     pod.serve(BACKENDS4)
     number = pod.ask("open_socket", "udp", "AF_INET")
-    key = AffinityKey(client_of(pod), SERVICE)
+    key = AffinityKey(client_of(node, pod), SERVICE)
     stamps = []
     for _ in range(2):
         pod.ask("send", number, VIP4, 80)
@@ -112,5 +122,5 @@ def test_affinity_holds_within_the_frontends_own_view_only(node: Node) -> None:
     pod = node.pod()
     pod.serve(BACKENDS4)
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    node.maps.affinity.update({AffinityKey(client_of(pod), SERVICE): AffinityValue(now, 1, SERVICE)})
+    node.maps.affinity.update({AffinityKey(client_of(node, pod), SERVICE): AffinityValue(now, 1, SERVICE)})
     assert pod.ask("requests", "tcp", VIP4, 80, 10) == {f"{here[0].address}:8080": 10}

@@ -106,6 +106,7 @@ def test_a_pod_that_has_ended_since_its_sockets_were_listed(node: Node, pod: Pod
     assert not list(sockets.read())
 
 
+@pytest.mark.usefixtures("told_namespace_cookie")
 def test_only_the_namespaces_of_its_sockets_are_entered_and_the_caller_stays_in_its_own(
     node: Node, pod: Pod, sockets: UdpSockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,9 +6,7 @@ import pytest
 
 from kbpf.datapath.ebpf.factory import netns_cookie
 from kbpf.datapath.ebpf.shapes import (
-    ConfigValue,
     DeferReason,
-    IndexKey,
     Kind,
     LocalAddrKey,
     LocalAddrValue,
@@ -31,6 +29,8 @@ from tests.kernel.ebpf.world import (
     Pod,
     Refused,
     backends,
+    be_the_node,
+    namespace_cookie,
     node_port,
     put_service,
 )
@@ -42,10 +42,6 @@ PORT = 30080
 
 def add_local(node: Node, address: str, flags: LocalFlag) -> None:
     node.maps.local_addr.update({LocalAddrKey(packed(Address(address))): LocalAddrValue(flags)})
-
-
-def be_the_node(node: Node, pod: Pod) -> None:
-    node.maps.config.update({IndexKey(0): ConfigValue(pod.ask("netns_cookie"), 0, 0)})
 
 
 def counted(node: Node, reason: Reason) -> int:
@@ -98,7 +94,7 @@ def test_without_endpoints_an_external_address_is_refused_to_pods_and_left_alone
 ) -> None:
     put_service(node.maps, 20, [Frontend(VIP4, kind=Kind.EXTERNAL_IP)], ())
     assert refusal(pod, "tcp", VIP4, 80) == ECONNREFUSED
-    be_the_node(node, pod)
+    be_the_node(node.maps, pod)
     before = counted(node, Reason.REJECT_PASSED)
     assert refusal(pod, "tcp", VIP4, 80) == ENETUNREACH
     assert counted(node, Reason.REJECT_PASSED) == before + 1
@@ -108,7 +104,7 @@ def test_without_endpoints_an_external_address_is_refused_to_pods_and_left_alone
 def test_node_ports_on_loopback_are_the_nodes_own(node: Node, pod: Pod, address: str) -> None:
     add_local(node, "127.0.0.1", LocalFlag.NODE_PORT | LocalFlag.LOOPBACK)
     refusal(pod, "tcp", address, PORT)
-    be_the_node(node, pod)
+    be_the_node(node.maps, pod)
     assert pod.ask("request", "tcp", address, PORT)[0] == f"{BACKENDS4[0]}:8080"
 
 
@@ -116,12 +112,13 @@ def test_node_ports_on_loopback_are_the_nodes_own(node: Node, pod: Pod, address:
 def test_node_ports_on_ipv6_loopback_are_the_nodes_own(node: Node, pod: Pod, address: str) -> None:
     add_local(node, "::1", LocalFlag.NODE_PORT | LocalFlag.LOOPBACK)
     refusal(pod, "tcp", address, PORT)
-    be_the_node(node, pod)
+    be_the_node(node.maps, pod)
     assert pod.ask("request", "tcp", address, PORT) == [f"{BACKENDS6[0]}:8080", "::1", PORT]
 
 
-def test_a_pod_has_another_namespace_cookie_than_this_process(pod: Pod) -> None:
-    assert netns_cookie() not in (0, pod.ask("netns_cookie"))
+@pytest.mark.usefixtures("told_namespace_cookie")
+def test_a_pod_has_another_namespace_cookie_than_this_process(node: Node, pod: Pod) -> None:
+    assert netns_cookie() not in (0, namespace_cookie(node.maps, pod))
 
 
 def test_a_cluster_ip_that_is_an_address_of_this_node_is_left_alone(node: Node, pod: Pod) -> None:

@@ -13,7 +13,7 @@ from kbpf.datapath.ebpf.hooks import NODE_PORT_HOOKS, OTHER_PACKET_PROGRAMS, PAC
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.probe import has_set_retval
-from kbpf.datapath.ebpf.shapes import ConfigValue, IndexKey, LocalAddrKey, LocalAddrValue, LocalFlag, Reason
+from kbpf.datapath.ebpf.shapes import LocalAddrKey, LocalAddrValue, LocalFlag, Reason
 from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.builds import SMALL, describe
 from tests.kernel.ebpf.world import (
@@ -26,6 +26,7 @@ from tests.kernel.ebpf.world import (
     Pod,
     Refused,
     backends,
+    be_the_node,
     node_port,
     put_service,
 )
@@ -61,11 +62,6 @@ def start(own_pins: Pins, cgroup: Path) -> Iterator[Start]:
     for maps in opened:
         maps.close()
     links.detach(own_pins.links)
-
-
-def be_the_node(maps: Maps, pod: Pod) -> None:
-    """Its network namespace is the node's from now on."""
-    maps.config.update({IndexKey(0): ConfigValue(pod.ask("netns_cookie"), 0, 0)})
 
 
 def refusal(pod: Pod, kind: str, address: str, port: int = PORT) -> int | str | None:

@@ -1,5 +1,6 @@
 """The small world of these tests: pods on loopback addresses of their own network namespaces, maps filled by hand."""
 
+import errno
 import json
 import select
 import subprocess
@@ -18,6 +19,7 @@ TCP, UDP = 6, 17
 AGENT = Path(__file__).with_name("agent.py")
 
 VIP4, VIP6 = "10.96.0.10", "fd96::10"
+COOKIE_VIP = "10.96.0.99"
 BACKENDS4 = ("10.244.0.1", "10.244.0.2", "10.244.0.3")
 BACKENDS6 = ("fd44::1", "fd44::2", "fd44::3")
 NODE4, NODE6 = "192.168.50.1", "fd50::1"
@@ -109,6 +111,28 @@ class Backend(NamedTuple):
     id: int
     address: str
     port: int = 8080
+
+
+def be_the_node(maps: Maps, pod: Pod) -> None:
+    """Its network namespace is the node's from now on."""
+    cookie = namespace_cookie(maps, pod)
+    maps.config.update({shapes.IndexKey(0): shapes.ConfigValue(cookie, 0, 0)})
+
+
+def namespace_cookie(maps: Maps, pod: Pod) -> int:
+    """Of the pod. Before Linux 5.14 no socket tells it, and the row of one that connects to a service must."""
+    try:
+        return int(pod.ask("netns_cookie"))
+    except Refused as refused:
+        if refused.errno != errno.ENOPROTOOPT:
+            raise
+    put_service(maps, 999, [Frontend(COOKIE_VIP)], backends(BACKENDS4[:1], 999), protocols=[UDP])
+    number = pod.ask("open_socket", "udp", "AF_INET")
+    pod.ask("connect", number, COOKIE_VIP, 80)
+    socket_cookie = pod.ask("cookie", number)
+    (cookie,) = (key.netns_cookie for key in maps.udp_conn.entries() if key.socket_cookie == socket_cookie)
+    pod.ask("close", number)
+    return cookie
 
 
 def backends(addresses: Iterable[str], first_id: int = 1) -> tuple[Backend, ...]:
