@@ -1,8 +1,9 @@
-"""Entries for the connection tracking table, without any traffic.
+"""Entries of the connection tracking table: made without any traffic, and taken away.
 
 flow = TrackedFlow("10.42.1.9", 40001, "10.96.0.10", 53, "10.42.1.5", 5353)
 create([flow])        into the table of the caller's network namespace
 entry_of(flow)        as a value, for the fake and for what is pure
+forget_unanswered()   what clients tried in vain so far, in the caller's network namespace
 """
 
 import os
@@ -11,11 +12,20 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kbpf.host.conntrack import NETLINK_NETFILTER, UdpEntry, network_order
-from kbpf.host.netlink import HEADER, attribute, nested
+from kbpf.host.conntrack import (
+    CTA_TUPLE_ORIG,
+    DELETE_ENTRY,
+    GET_ENTRY,
+    NETFILTER_HEADER,
+    NETLINK_NETFILTER,
+    UdpEntry,
+    network_order,
+)
+from kbpf.host.netlink import HEADER, NetlinkSocket, Payload, attribute, attributes, nested
 from kbpf.model.address import Address
 
 NEW_ENTRY = 1 << 8
+CTA_STATUS, SEEN_REPLY = 3, 1 << 1
 REQUEST_CREATE = 0x1 | 0x400
 BATCH = 100
 TIMEOUT_S = 600
@@ -64,6 +74,27 @@ def _expect_no_error(netlink: socket.socket) -> None:
         return
     code = -struct.unpack_from("=i", answer, HEADER.size)[0]
     raise OSError(code, f"creating a conntrack entry: {os.strerror(code)}")
+
+
+def forget_unanswered() -> None:
+    """Forget every flow without an answer.
+
+    A connection that is tried before the rules of its Service are there leaves an entry without translation for two
+    minutes, whoever writes the rules. A new connection from the same port meets it, and fails.
+    """
+    with NetlinkSocket(NETLINK_NETFILTER) as netlink:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            header = NETFILTER_HEADER.pack(family, 0, 0)
+            found = [tuple_ for tuple_ in map(_unanswered, netlink.dump(GET_ENTRY, header)) if tuple_]
+            netlink.send(DELETE_ENTRY, [header + nested(CTA_TUPLE_ORIG, tuple_) for tuple_ in found])
+
+
+def _unanswered(payload: Payload) -> bytes | None:
+    """The original tuple of a flow that has no answer."""
+    buffer, start, end = payload
+    parts = {kind: buffer[first:last] for kind, first, last in attributes(buffer, start + NETFILTER_HEADER.size, end)}
+    (status,) = struct.unpack("!I", parts[CTA_STATUS])
+    return None if status & SEEN_REPLY else bytes(parts[CTA_TUPLE_ORIG])
 
 
 def request(flow: TrackedFlow) -> bytes:

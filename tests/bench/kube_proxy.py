@@ -3,20 +3,21 @@
 It is fed by a real API server, which grows with the sizes that are measured, so beds are furnished from small to large.
 """
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench.bed import Bed
 from tests.bench.cluster_objects import NODE, NODE_NAME
 from tests.bench.targets import TARGET_ADDRESS, TARGET_PORT, crowd, target
+from tests.bench.usage import rest
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay
 from tests.cluster.proxies import start_kube_proxy
+from tests.conntrack_entries import forget_unanswered
 
 FLAGS = (f"--hostname-override={NODE_NAME}", "--cluster-cidr=10.42.0.0/16", "--nodeport-addresses=primary")
 QUIET_S = 3.0
-"""Longer than the least time between two syncs: what was served first is not all that is written."""
+"""Longer than the least time between two syncs: the first one is not the last, and another may be running."""
 
 
 class KubeProxy:
@@ -40,7 +41,9 @@ class KubeProxy:
             program.wait_until(
                 lambda: bed.is_served(TARGET_ADDRESS, TARGET_PORT), "served Service", timeout_s=self._timeout_s
             )
-            time.sleep(QUIET_S)
+            rest(program.process.pid, QUIET_S, self._timeout_s)
         finally:
             program.stop()
             relay.stop()
+        with namespace.entered():
+            forget_unanswered()

@@ -9,7 +9,7 @@ from typing import Self
 
 from kbpf.demo.namespaces import Namespace
 from tests.bench.cluster_objects import NODE_ADDRESS, SERVICE_RANGE, TELLER_ADDRESS, TELLER_PORT
-from tests.bench.usage import PeakMemory, cpu_s
+from tests.bench.usage import PeakMemory, cpu_s, rest
 from tests.cluster.namespaces import create_node
 from tests.cluster.programs import Program
 
@@ -73,13 +73,7 @@ class Subject:
             if time.monotonic() - since > self._timeout_s:
                 raise TimeoutError(self._program.last_words("rules did not come"))
         elapsed_s = time.monotonic() - since
-        self._rest()
+        # What a sync still does after its rules are there belongs to it.
+        rest(self._program.process.pid, SETTLE_S, self._timeout_s, self.memory.sample)
         before, self._cpu_s = self._cpu_s, cpu_s(self._program.process.pid)
         return Cost(elapsed_s, self._cpu_s - before)
-
-    def _rest(self) -> None:
-        """What a sync still does after its rules are there belongs to it."""
-        end = time.monotonic() + SETTLE_S
-        while time.monotonic() < end:
-            self.memory.sample()
-            time.sleep(PROBE_S)

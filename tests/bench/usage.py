@@ -1,10 +1,13 @@
 """What a process and the programs that it starts take from the machine: CPU time, and memory at the worst moment."""
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
+SAMPLE_S = 0.01
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -12,6 +15,22 @@ def cpu_s(pid: int) -> float:
     """User and system time of the process and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / TICKS
+
+
+class NeverAtRest(Exception):
+    """A process starts others all the time."""
+
+
+def rest(pid: int, quiet_s: float, timeout_s: float, watch: Callable[[], None] = lambda: None) -> None:
+    """Return when the process has had no child for so long; `watch` is called all the time. Raises NeverAtRest."""
+    begin = quiet_since = time.monotonic()
+    while time.monotonic() - quiet_since < quiet_s:
+        watch()
+        if _children(pid):
+            quiet_since = time.monotonic()
+        if time.monotonic() - begin > timeout_s:
+            raise NeverAtRest(f"process {pid} has not been at rest for {quiet_s:.0f} s in {timeout_s:.0f} s")
+        time.sleep(SAMPLE_S)
 
 
 class PeakMemory:

@@ -16,7 +16,7 @@ from kbpf.host.udp_cleanup import CleanedFlows, UdpCleanup
 from kbpf.model.address import Family
 from kbpf.model.objects import EndpointSlice, Service
 from tests.builders import endpoint_slice, port, service, service_name, slice_port, table_of, trackers_of
-from tests.conntrack_entries import TrackedFlow, create
+from tests.conntrack_entries import TrackedFlow, create, forget_unanswered
 from tests.kernel.world import World, backends, destination, eventually
 from tests.manifests import write_manifests
 
@@ -102,6 +102,23 @@ def test_a_client_that_sent_before_there_was_an_endpoint_is_served_when_one_come
     write_rules(dns_world, to, NEW)
     assert clean(dns_world, DNS, *slices(*NEW)) == 1
     assert backends(client.ping()) < set(map(backend, NEW))
+
+
+def test_what_was_tried_in_vain_is_forgotten_and_nothing_else(dns_world: World):
+    """`forget_unanswered`, with which tests begin that count failures."""
+    to = "10.96.0.10:53"
+    write_rules(dns_world, to, OLD)
+    staying = dns_world.sessions("pod 10.42.1.100", f"{to}/udp", source_port=40003)
+    assert backends(staying.ping()) == {backend(OLD[0])}
+    write_rules(dns_world, to, ())
+    early = dns_world.sessions("pod 10.42.1.100", f"{to}/udp", source_port=40005, timeout_s=0.2)
+    assert backends(early.ping()) == {None}
+    write_rules(dns_world, to, NEW)
+    assert backends(early.ping()) == {None}, "the kernel remembers that nothing translated the flow"
+    with dns_world.node.namespace.entered():
+        forget_unanswered()
+    assert backends(early.ping()) == {backend(NEW[0])}
+    assert backends(staying.ping()) == {backend(OLD[0])}
 
 
 @pytest.mark.parametrize(

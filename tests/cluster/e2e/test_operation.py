@@ -14,6 +14,7 @@ from tests.cluster.api import Refused
 from tests.cluster.e2e.cluster import Cluster, Exposed, shows
 from tests.cluster.e2e.node_proxy import KUBE_PROXY, NodeProxy
 from tests.cluster.e2e.pods import Pod
+from tests.conntrack_entries import forget_unanswered
 from tests.kernel.world import destination
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
@@ -28,6 +29,9 @@ def constant_traffic(cluster: Cluster, *ways: tuple[str, str]) -> Iterator[dict[
     Their patience is that of a client, not of the machine: on a busy one the echo server alone may rest for seconds.
     """
     streams: dict[str, Stream] = {}
+    for proxy in cluster.proxies.values():
+        with proxy.node.namespace.entered():
+            forget_unanswered()  # that the Service was waited for must not count
     try:
         for origin, to in ways:
             address, port, _ = destination(to)
