@@ -24,7 +24,11 @@ static __always_inline bool is_in_range(__u32 service_id, const struct address *
 static __always_inline bool describe(const struct packet *packet,
 				     const struct frontend_value *frontend, struct caller *caller)
 {
-	bool is_pod = packet->is_from_pod || is_in_range(0, &packet->source);
+	/* Most have the same for both, and a search costs. */
+	bool differs = frontend->kind == KIND_CLUSTER_IP ||
+		       frontend->internal_view != frontend->external_view ||
+		       frontend->internal_verdict != frontend->external_verdict;
+	bool is_pod = packet->is_from_pod || (differs && is_in_range(0, &packet->source));
 
 	caller->client = packet->source;
 	caller->view = is_pod ? frontend->internal_view : frontend->external_view;
@@ -55,10 +59,12 @@ static __always_inline bool want_masquerade(const struct frontend_value *fronten
 					    const struct config_value *node)
 {
 	struct wanted_key key = {.id = frontend->service_id};
-	struct wanted_value value = {.last_seen_s = now_s()};
+	struct wanted_value value;
 
-	if (frontend->kind == KIND_CLUSTER_IP)
+	if (frontend->kind == KIND_CLUSTER_IP) {
+		value.last_seen_s = now_s();
 		wanted.update(&key, &value);
+	}
 	return node->flags & CONFIG_MASQUERADES;
 }
 

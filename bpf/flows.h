@@ -175,10 +175,11 @@ static __always_inline bool is_current(const struct packet *packet, const struct
 	struct flow_key other = other_key(key, flow);
 	struct service_value service;
 	struct flow_value *back;
-	__u8 seen = flow->seen;
 
 	if (packet->protocol == TCP && !opens(packet))
 		return true;
+	if (flow->seen & (SEEN_FIN | SEEN_RESET))
+		return false;
 	if (!read_service(flow->service_id, &service))
 		return false;
 	back = flows.lookup(&other);
@@ -186,9 +187,7 @@ static __always_inline bool is_current(const struct packet *packet, const struct
 		return may_stay(&service, flow->view, flow->backend_id) && !is_idle(flow, back);
 	if (!is_member(&service, flow->view, flow->backend_id))
 		return false;
-	if (back)
-		seen |= back->seen;
-	return !(seen & (SEEN_FIN | SEEN_RESET));
+	return !back || !(back->seen & (SEEN_FIN | SEEN_RESET));
 }
 
 static __always_inline void forget_flow(struct flow_key *key, const struct flow_value *flow)

@@ -24,9 +24,14 @@ struct caller {
 
 #define barrier() asm volatile("" ::: "memory")
 
+/* The time of the last tick, where the kernel tells it: each packet of a flow asks. */
 static __always_inline __u32 now_s(void)
 {
+#if HAVE_COARSE_CLOCK
+	return bpf_ktime_get_coarse_ns() / 1000000000;
+#else
 	return bpf_ktime_get_ns() / 1000000000;
+#endif
 }
 
 static __always_inline bool same_address(const struct address *a, const struct address *b)

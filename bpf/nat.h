@@ -21,6 +21,7 @@
 #define ICMP_CHECKSUM 2
 #define ICMP_HEADER 8
 #define IPV4_CHECKSUM 10
+#define IPV4_HEADER 20
 
 enum end {
 	END_SOURCE,
@@ -90,23 +91,84 @@ static __always_inline int replace_pseudo(struct __sk_buff *skb, const struct pa
 	return bpf_l4_csum_replace(skb, offset, 0, difference(from, to), flags);
 }
 
-static __always_inline int set_address(struct __sk_buff *skb, const struct packet *packet,
-				       enum end end, const struct address *from,
-				       const struct address *to)
+/* As they lie in a header. */
+union ports {
+	struct {
+		__be16 source;
+		__be16 destination;
+	};
+	__be32 both;
+};
+
+/* The end of an IPv4 header without options, and what follows it. */
+struct ipv4_ends {
+	__u16 checksum;
+	__be32 source;
+	__be32 destination;
+	union ports ports;
+} __attribute__((packed));
+
+/* RFC 1624. */
+static __always_inline __u16 adjusted(__u16 checksum, __be32 from, __be32 to)
 {
-	if (packet->has_transport && replace_pseudo(skb, packet, from, to))
-		return -1;
-	return store_address(skb, packet, end, from, to);
+	__u64 sum = (__u64)(__u16)~checksum + (__u32)~from + to;
+
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
 }
 
-static __always_inline int set_port(struct __sk_buff *skb, const struct packet *packet,
-				    enum end end, __be16 from, __be16 to)
+static __always_inline int replace_ports(struct __sk_buff *skb, const struct packet *packet,
+					 union ports from, union ports to)
 {
-	if (from == to || !packet->has_transport)
+	if (from.both == to.both)
 		return 0;
-	return bpf_l4_csum_replace(skb, checksum_offset(packet), from, to,
-				   sizeof(to) | zero_flag(packet)) ||
-	       store(skb, port_offset(packet, end), &to, sizeof(to), 0);
+	return bpf_l4_csum_replace(skb, checksum_offset(packet), from.both, to.both,
+				   sizeof(to.both) | zero_flag(packet));
+}
+
+static __always_inline int store_ports(struct __sk_buff *skb, const struct packet *packet,
+				       union ports ports)
+{
+	if (!packet->has_transport)
+		return 0;
+	return store(skb, packet->transport, &ports, sizeof(ports), 0);
+}
+
+/* Most of what a translation costs are calls of helpers: one of them stores what lies together. */
+static __always_inline int store_ipv4(struct __sk_buff *skb, const struct packet *packet,
+				      enum end end, const struct address *from,
+				      const struct address *to, union ports ports)
+{
+	bool is_source = end == END_SOURCE;
+	struct ipv4_ends ends = {
+		.checksum = adjusted(packet->header_checksum, from->word[3], to->word[3]),
+		.source = is_source ? to->word[3] : packet->source.word[3],
+		.destination = is_source ? packet->destination.word[3] : to->word[3],
+		.ports = ports,
+	};
+	__u32 offset = packet->network + IPV4_CHECKSUM;
+
+	if (packet->has_transport && packet->transport == packet->network + IPV4_HEADER)
+		return store(skb, offset, &ends, sizeof(ends), 0);
+	return store(skb, offset, &ends, sizeof(ends) - sizeof(ports), 0) ||
+	       store_ports(skb, packet, ports);
+}
+
+/* One end gets another address, and both may get other ports. */
+static __always_inline int rewrite(struct __sk_buff *skb, const struct packet *packet, enum end end,
+				   const struct address *to, union ports ports)
+{
+	const struct address *from = end == END_SOURCE ? &packet->source : &packet->destination;
+	union ports before = {{packet->source_port, packet->destination_port}};
+
+	if (packet->has_transport &&
+	    (replace_pseudo(skb, packet, from, to) || replace_ports(skb, packet, before, ports)))
+		return -1;
+	if (packet->is_ipv4)
+		return store_ipv4(skb, packet, end, from, to, ports);
+	return store_address(skb, packet, end, from, to) || store_ports(skb, packet, ports);
 }
 
 /*

@@ -84,6 +84,7 @@ struct packet {
 	bool is_from_pod; /* as far as the device tells */
 	bool is_bridged;
 	__u32 fragment_id;
+	__u16 header_checksum; /* IPv4's */
 	__u32 network; /* offsets of the headers */
 	__u32 transport;
 };
@@ -120,6 +121,7 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *pac
 	packet->is_fragment = ip.fragment & bpf_htons(0x3fff);
 	packet->has_transport = !(ip.fragment & bpf_htons(0x1fff));
 	packet->fragment_id = ip.id;
+	packet->header_checksum = ip.checksum;
 	return true;
 }
 

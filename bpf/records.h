@@ -69,7 +69,8 @@ static __always_inline void write_record(struct translation *record, const struc
 	record->backend_address = backend->address;
 	record->backend_port = backend->port;
 	record->service_id = service_id;
-	record->last_used_ms = now_ms();
+	/* Nobody asks it of a connection, and the time costs. */
+	record->last_used_ms = to->protocol == TCP ? 0 : now_ms();
 	barrier();
 	record->backend_id = backend->id;
 }

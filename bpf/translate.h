@@ -13,9 +13,13 @@
 
 /* ---- ingress */
 
-/* The kernel must be told once; later packets of a connection follow what it then decided. */
-static __always_inline void mark(struct __sk_buff *skb, struct flow_value *found,
-				 const struct flow_key *key, const struct flow_value *flow)
+/*
+ * The kernel must be told once; later packets follow what it then decided. A TCP
+ * client that says more than SYN has its answer.
+ */
+static __always_inline void mark(struct __sk_buff *skb, const struct packet *packet,
+				 struct flow_value *found, const struct flow_key *key,
+				 const struct flow_value *flow)
 {
 	struct flow_key other;
 	struct flow_value *back;
@@ -23,6 +27,8 @@ static __always_inline void mark(struct __sk_buff *skb, struct flow_value *found
 	struct config_value *node;
 
 	if ((flow->flags & (FLOW_MASQUERADE | FLOW_ANSWERED)) != FLOW_MASQUERADE)
+		return;
+	if (packet->protocol == TCP && !opens(packet))
 		return;
 	if (found) {
 		other = other_key(key, flow);
@@ -40,11 +46,9 @@ static __always_inline void mark(struct __sk_buff *skb, struct flow_value *found
 static __always_inline int to_backend(struct __sk_buff *skb, const struct packet *packet,
 				      const struct flow_value *flow)
 {
-	return set_address(skb, packet, END_DESTINATION, &packet->destination,
-			   &flow->backend_address) ||
-	       set_port(skb, packet, END_DESTINATION, packet->destination_port,
-			flow->backend_port) ||
-	       set_port(skb, packet, END_SOURCE, packet->source_port, flow->translated_port);
+	union ports ports = {{flow->translated_port, flow->backend_port}};
+
+	return rewrite(skb, packet, END_DESTINATION, &flow->backend_address, ports);
 }
 
 /* Translated before, and here again: what its answer would be has a row. */
@@ -74,7 +78,7 @@ static __always_inline enum reason forward(struct __sk_buff *skb, const struct p
 		reason = begin(packet, &key, &flow, old);
 	if (!is_translated(reason))
 		return reason;
-	mark(skb, found, &key, &flow);
+	mark(skb, packet, found, &key, &flow);
 	return to_backend(skb, packet, &flow) ? REASON_HALF_TRANSLATED : reason;
 }
 
@@ -145,15 +149,16 @@ static __always_inline enum reason reverse(struct __sk_buff *skb, const struct p
 	struct flow_key key = key_of(packet, FLOW_FROM_BACKEND);
 	struct flow_value flow;
 	struct flow_value *found = find_flow(&key, &flow);
+	union ports ports;
 
 	if (!found)
 		return is_refused_silently(packet) ? REASON_DROPPED : REASON_NOT_REVERSED;
 	touch(found, &key, packet, &flow);
-	if (set_address(skb, packet, END_SOURCE, &packet->source, &flow.frontend_address) ||
-	    set_port(skb, packet, END_SOURCE, packet->source_port, flow.frontend_port) ||
-	    set_port(skb, packet, END_DESTINATION, packet->destination_port, flow.client_port))
-		return REASON_HALF_TRANSLATED;
-	return REASON_REVERSED;
+	ports.source = flow.frontend_port;
+	ports.destination = flow.client_port;
+	return rewrite(skb, packet, END_SOURCE, &flow.frontend_address, ports)
+		       ? REASON_HALF_TRANSLATED
+		       : REASON_REVERSED;
 }
 
 /* An error on the backend's side comes, for the client, from the frontend: it knows nobody else

@@ -82,6 +82,11 @@ static __u64 bpf_ktime_get_ns(void)
 	return now_ns;
 }
 
+static __u64 bpf_ktime_get_coarse_ns(void)
+{
+	return now_ns;
+}
+
 static __u32 bpf_get_prandom_u32(void)
 {
 	return draw();

@@ -73,7 +73,7 @@ def _packet_path(
     way = probe.way_onto_devices(found)
     links, filtered = TcxLinks(pins), FilteredUplinks(filters, pins.root)
     uplinks = PreferredUplinks(filtered, links) if way is Way.CLSACT else PreferredUplinks(links, filtered)
-    return PacketPath(devices, uplinks, way is not None, found)
+    return PacketPath(devices, uplinks, way is not None, probe.has_coarse_clock(), found)
 
 
 def results(bpffs_root: Path, counters: CountersName) -> dict[str, int]:

@@ -31,6 +31,7 @@ from kbpf.errors import LoadFailed
 from kbpf.model.device import Side
 
 SET_RETVAL = "bpf_set_retval"
+COARSE_CLOCK = "coarse clock"
 PACKET_PROGRAMS = "packet programs"
 WAYS = {Way.TCX: "tcx links", Way.CLSACT: "clsact filters"}
 OPTIONAL = frozenset({SET_RETVAL, PACKET_PROGRAMS, *WAYS.values()})
@@ -89,6 +90,16 @@ def not_tried(name: str, lacking: Feature) -> Feature:
 def has_set_retval() -> bool:
     """May a hook choose the errno of a refused call? The programs are built accordingly."""
     return tried(SET_RETVAL, _TRIALS[SET_RETVAL]).answer is Answer.YES
+
+
+def has_coarse_clock() -> bool:
+    """May packet programs ask for the time of the last tick (Linux 5.11)? They are built accordingly."""
+    return tried(COARSE_CLOCK, _try_coarse_clock).answer is Answer.YES
+
+
+def _try_coarse_clock() -> str | None:
+    is_there = trials.knows_helper(PROGRAM_SCHED_CLS, 0, trials.KTIME_GET_COARSE_NS)
+    return None if is_there else "the kernel does not offer it"
 
 
 def packet_path(filters: Filters, ways: Sequence[Way]) -> tuple[Feature, ...]:

@@ -40,6 +40,8 @@ class PacketPath:
     devices: Callable[[], Sequence[Device]]
     uplinks: Uplinks
     is_there: bool
+    has_coarse_clock: bool = False
+    """The kernel tells programs the time of the last tick, which costs less than the exact one."""
     features: tuple[Feature, ...] = ()
     """What the probe found about it."""
 
@@ -125,6 +127,7 @@ class PinnedPrograms:
             has_set_retval=self._hooks.has_set_retval,
             node_sockets_only=self._hooks.node_sockets_only,
             holds_node_ports=self._hooks.holds_node_ports and self._hooks.has_set_retval,
+            has_coarse_clock=self._packet_path.has_coarse_clock,
             packet_programs=programs_for(self._uplinks),
         )
         self._folder = loader.ensure_loaded(self._pins, build).programs

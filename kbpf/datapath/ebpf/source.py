@@ -60,6 +60,7 @@ def describe(
     has_set_retval: bool,
     node_sockets_only: bool = False,
     holds_node_ports: bool = False,
+    has_coarse_clock: bool = False,
     packet_programs: Collection[str] = (),
     folder: Path | None = None,
 ) -> Build:
@@ -77,6 +78,7 @@ def describe(
         "HAVE_SET_RETVAL": int(has_set_retval),
         "NODE_SOCKETS_ONLY": int(node_sockets_only),
         "HOLD_NODE_PORTS": int(holds_node_ports),
+        "HAVE_COARSE_CLOCK": int(has_coarse_clock),
         **{f"HAVE_{name.upper()}": int(name in packet_programs) for name in OTHER_PACKET_PROGRAMS},
         **{f"{spec.name.upper()}_ENTRIES": spec.max_entries for spec in maps},
     }

@@ -16,6 +16,7 @@ from kbpf.datapath.ebpf.packing import BPF_F_NO_PREALLOC, MapType
 GET_SOCKET_COOKIE = 46
 SK_STORAGE_GET = 107
 GET_NETNS_COOKIE = 122
+KTIME_GET_COARSE_NS = 160
 SET_RETVAL = 187
 # skb_store_bytes, l3_csum_replace, l4_csum_replace, redirect, skb_load_bytes, csum_diff
 PACKET_HELPERS = (9, 10, 11, 23, 26, 28)

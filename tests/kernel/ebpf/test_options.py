@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf import links, loader
+from kbpf.datapath.ebpf import links, loader, source
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs
 from kbpf.datapath.ebpf.hooks import NODE_PORT_HOOKS, OTHER_PACKET_PROGRAMS, PACKET_PROGRAMS
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
-from kbpf.datapath.ebpf.probe import has_set_retval
+from kbpf.datapath.ebpf.probe import has_coarse_clock, has_set_retval
 from kbpf.datapath.ebpf.shapes import LocalAddrKey, LocalAddrValue, LocalFlag, Reason
 from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.builds import SMALL, describe
@@ -134,26 +134,33 @@ def test_node_ports_are_held_no_more_when_nobody_asks_for_it(
 
 
 OPTIONS = ("has_set_retval", "node_sockets_only", "holds_node_ports")
-PROGRAMS = {
-    "sockets": (),
-    "packets": PACKET_PROGRAMS,
-    "every device": (*PACKET_PROGRAMS, *OTHER_PACKET_PROGRAMS),
-}
-# The packet programs know none of the options, so each of their sets is loaded once.
+PROGRAMS = {"packets": PACKET_PROGRAMS, "every device": (*PACKET_PROGRAMS, *OTHER_PACKET_PROGRAMS)}
 # On other kernels two of them do, which have every option: the programs that all tests share are without.
 ON_EVERY_KERNEL = {(True, True, True), (False, True, True)}
 COMBINATIONS = [
-    pytest.param(values, "sockets", marks=[pytest.mark.kernels("ebpf")] if values in ON_EVERY_KERNEL else [])
+    pytest.param(values, marks=[pytest.mark.kernels("ebpf")] if values in ON_EVERY_KERNEL else [])
     for values in product([True, False], repeat=len(OPTIONS))
 ]
-COMBINATIONS += [pytest.param((True, False, False), programs) for programs in ("packets", "every device")]
 
 
-@pytest.mark.parametrize(("values", "programs"), COMBINATIONS)
-def test_the_kernel_takes_every_combination(own_pins: Pins, values: tuple[bool, ...], programs: str) -> None:
+@pytest.mark.parametrize("values", COMBINATIONS)
+def test_the_kernel_takes_every_combination(own_pins: Pins, values: tuple[bool, ...]) -> None:
     options = dict(zip(OPTIONS, values, strict=True))
     if options["has_set_retval"] and not has_set_retval():
         pytest.skip("this kernel has no bpf_set_retval")
-    build = describe(own_pins, SMALL, packet_programs=PROGRAMS[programs], **options)
-    loaded = loader.ensure_loaded(own_pins, build)
+    expect_loaded(own_pins, describe(own_pins, SMALL, **options))
+
+
+@pytest.mark.parametrize("clock", ["coarse", "exact"])
+@pytest.mark.parametrize("programs", PROGRAMS)
+def test_the_kernel_takes_packet_programs_of_every_kind(own_pins: Pins, programs: str, clock: str) -> None:
+    """They know no other option."""
+    if clock == "coarse" and not has_coarse_clock():
+        pytest.skip("this kernel tells programs only the exact time")
+    is_coarse = clock == "coarse"
+    expect_loaded(own_pins, describe(own_pins, SMALL, packet_programs=PROGRAMS[programs], has_coarse_clock=is_coarse))
+
+
+def expect_loaded(pins: Pins, build: source.Build) -> None:
+    loaded = loader.ensure_loaded(pins, build)
     assert {path.name for path in loaded.programs.iterdir()} == {program.name for program in build.programs}

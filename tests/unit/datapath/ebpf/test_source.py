@@ -39,6 +39,7 @@ def test_definitions_carry_the_path_of_the_maps_and_every_size() -> None:
     assert "-DSLOTS_ENTRIES=99" in flags
     assert "-DFRONTENDS_ENTRIES=65536" in flags
     assert "-DHAVE_SET_RETVAL=1" in flags
+    assert "-DHAVE_COARSE_CLOCK=0" in flags
 
 
 def test_equal_builds_have_one_hash_and_different_ones_have_others(tmp_path: Path) -> None:
