@@ -173,8 +173,8 @@ def goals(outcome: Outcome) -> Iterator[Goal]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--services", type=int, nargs="+", default=[1, 1000, 10000], help="how many are present")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--most-rounds", type=int, default=27, help="so many while it is too noisy to judge")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--most-rounds", type=int, default=30, help="so many while it is too noisy to judge")
     parser.add_argument("--operations", type=int, default=1000, help="in each measurement")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that kube-proxy may take to write")
     parser.add_argument("--without-kube-proxy", action="store_true", help="needs no `make cluster-tools`")
