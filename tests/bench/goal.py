@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 TOLERANCE = 0.005
-"""How far a control may be from one."""
+"""How far a control may be from one before a goal that is just met counts as undecided."""
 MISSED_STATUS, NOISY_STATUS = 1, 3
 
 
@@ -27,12 +27,12 @@ class Goal(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Of a noisy run only what so much noise cannot have made."""
+        """Of a noisy run only what so much noise cannot have made; a miss is always more than the noise."""
         noise = abs(self.control - 1)
         error = noise if noise > TOLERANCE else 0.0
         if self.measured * (1 + error) <= self.limit:
             return Verdict.MET
-        return Verdict.MISSED if self.measured * (1 - error) > self.limit else Verdict.NOISY
+        return Verdict.MISSED if self.measured * (1 - noise) > self.limit else Verdict.NOISY
 
 
 def judge(goals: Iterable[Goal], console: Console) -> None:
@@ -40,7 +40,7 @@ def judge(goals: Iterable[Goal], console: Console) -> None:
     verdicts = set()
     for goal in goals:
         verdicts.add(goal.verdict)
-        words = f"{goal.what}: {goal.measured:.3g}, goal at most {goal.limit}"
+        words = f"{goal.what}: {goal.measured:.4g}, goal at most {goal.limit}"
         control = f", control {goal.control:.3f}" if goal.verdict is Verdict.NOISY else ""
         console.print(f"{goal.verdict.value} {words}{control}", highlight=False)
     sys.exit(exit_status(verdicts))
