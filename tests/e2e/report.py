@@ -37,8 +37,16 @@ def summary(outcomes: Outcomes) -> list[str]:
 
 def circumstances() -> str:
     """On what, when and of which commit."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    return f"Linux {platform.release()}, {datetime.now(UTC):%Y-%m-%d}, commit {commit.strip()}"
+    return f"Linux {platform.release()}, {datetime.now(UTC):%Y-%m-%d}, {_commit()}"
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git, or a copy without its history
+        return "commit unknown"
+    return f"commit {done.stdout.strip()}"
 
 
 def _head(outcomes: Outcomes) -> list[str]:
