@@ -51,8 +51,6 @@ class IptablesDatapath:
         self._counting: frozenset[Family] = frozenset()
         self._run = run
         self._families: dict[Family, FamilyRules] = {}
-        self._found: HostTools | None = None
-        """What the probe found, for the first sync: which flavour was asked for does not change in between."""
         self._said: frozenset[str] = frozenset()
 
     # -- the seam ----------------------------------------------------------------------------------------------------
@@ -64,8 +62,6 @@ class IptablesDatapath:
             return Support(Answer.NO, str(error))
         except RulesLocked as error:
             return Support(Answer.UNKNOWN, str(error))
-        if self._flavour:
-            self._found = host
         features = []
         for family in self._wanted_families:
             tool = host.tools.get(family)
@@ -151,8 +147,7 @@ class IptablesDatapath:
         """Find the tools once, and what they can do; what speaks against some of them is said then."""
         if self._families:
             return ()
-        host = self._found or self._choose()
-        self._found = None
+        host = self._choose()
         if self._create_counters and self._create_counters(COUNTERS):
             self._counting = frozenset(family for family, tool in host.tools.items() if match_works(tool))
         self._families = {family: self._family(tool) for family, tool in host.tools.items()}

@@ -8,7 +8,7 @@ import pytest
 from kbpf.clock import FakeClock
 from kbpf.datapath.interface import Answer
 from kbpf.datapath.iptables.backend import IptablesDatapath
-from kbpf.datapath.iptables.commands import Completed, Flavour, Run
+from kbpf.datapath.iptables.commands import Completed, Run
 from kbpf.datapath.iptables.fake import FakeIptables, FaultyRun
 from kbpf.datapath.iptables.settings import IptablesSettings
 from kbpf.errors import DatapathError, DatapathUnavailable, RulesLocked
@@ -263,16 +263,6 @@ def test_the_probe_names_the_programs_of_each_family_and_changes_nothing():
     ]
     assert support.features[0].reason == "iptables-nft 1.8.9"
     assert not any("restore" in argv[0] for argv in fake.calls)
-
-
-def test_programs_that_were_asked_for_are_looked_for_once():
-    """What the host itself uses may change until the first sync."""
-    for flavour, looks in ((Flavour.NFT, 1), (None, 2)):
-        fake = FakeIptables()
-        datapath = IptablesDatapath(IptablesSettings(), FakeClock(), flavour=flavour, run=fake)
-        datapath.probe()
-        datapath.sync(web_table(), NOTHING, full=True)
-        assert fake.calls.count(("iptables-nft", "--version")) == looks
 
 
 def test_a_service_that_cannot_be_written_is_left_out_with_a_warning():
