@@ -32,7 +32,7 @@ from tests.bench.cluster_objects import (
     teller,
     teller_slice,
 )
-from tests.bench.control_outcome import LEGACY, NFT, Outcome, goals, table
+from tests.bench.control_outcome import Outcome, goals, table
 from tests.bench.goal import judge
 from tests.bench.slice_watch import SliceWatch
 from tests.bench.switch_probe import SwitchProbe
@@ -44,8 +44,9 @@ from tests.cluster.proxies import CAUTION, COMMON, KBPF, iptables_programs, star
 
 FLAGS = (f"--hostname-override={NODE_NAME}", "--cluster-cidr=10.42.0.0/16,fd42::/16")
 PORTS = (7001, 7002)
+NFT, LEGACY = "kube-proxy nft", "kube-proxy legacy"
 FLAVOURS = {NFT: "nft", LEGACY: "legacy"}
-"""Of iptables."""
+"""Of iptables. Debian takes nft by default; with many Services legacy is faster by far."""
 ORDER = ("kbpf", *FLAVOURS, "kbpf")
 SETTLE_S = 3.0
 """After the first connection the start goes on for a while, and so does memory."""

@@ -9,11 +9,7 @@ from rich.table import Table
 from tests.bench.goal import Goal
 
 KBPF = "kbpf"
-NFT, LEGACY = "kube-proxy nft", "kube-proxy legacy"
-START_GOALS = {NFT: 0.25, LEGACY: 1.0}
-"""Distributions take nft. With legacy rules, which they have given up, kube-proxy starts faster by far: there it is
-enough not to be slower."""
-MEMORY_GOAL_MB, CHANGE_GOAL_MS = 120, 15
+START_GOAL, MEMORY_GOAL_MB, CHANGE_GOAL_MS = 0.25, 120, 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ def goals(outcomes: Outcomes) -> Iterator[Goal]:
         if own and proxy != KBPF:
             words = "" if peer.is_over else f" (which was stopped after {peer.start_s:.0f} s)"
             ratio = fmean(outcome.start_s for outcome in own) / peer.start_s
-            yield Goal(f"start against {proxy}{words}", ratio, START_GOALS[proxy])
+            yield Goal(f"start against {proxy}{words}", ratio, START_GOAL)
     for outcome in own:
         yield Goal("resident memory, MB", outcome.resident_mb, MEMORY_GOAL_MB)
         if (p99 := outcome.change_ms(0.99)) is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 TOLERANCE = 0.005
-"""How far a control may be from one before a goal that is just met counts as undecided."""
+"""How far a control may be from one."""
 MISSED_STATUS, NOISY_STATUS = 1, 3
 
 
@@ -27,12 +27,12 @@ class Goal(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Of a noisy run only what so much noise cannot have made; a miss is always more than the noise."""
+        """Of a noisy run only what so much noise cannot have made."""
         noise = abs(self.control - 1)
         error = noise if noise > TOLERANCE else 0.0
         if self.measured * (1 + error) <= self.limit:
             return Verdict.MET
-        return Verdict.MISSED if self.measured * (1 - noise) > self.limit else Verdict.NOISY
+        return Verdict.MISSED if self.measured * (1 - error) > self.limit else Verdict.NOISY
 
 
 def judge(goals: Iterable[Goal], console: Console) -> None:
