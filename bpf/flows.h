@@ -163,6 +163,11 @@ static __always_inline bool is_idle(const struct flow_value *flow, const struct 
 	return (__s32)(now - last) > (__s32)timeout_s;
 }
 
+static __always_inline bool is_closing(const struct flow_value *flow)
+{
+	return flow->seen & (SEEN_FIN | SEEN_RESET);
+}
+
 /*
  * May this packet of the client follow the remembered choice? The middle of a TCP
  * connection always does. A SYN does while the flow is no older connection's that
@@ -178,7 +183,7 @@ static __always_inline bool is_current(const struct packet *packet, const struct
 
 	if (packet->protocol == TCP && !opens(packet))
 		return true;
-	if (flow->seen & (SEEN_FIN | SEEN_RESET))
+	if (is_closing(flow))
 		return false;
 	if (!read_service(flow->service_id, &service))
 		return false;
@@ -187,7 +192,7 @@ static __always_inline bool is_current(const struct packet *packet, const struct
 		return may_stay(&service, flow->view, flow->backend_id) && !is_idle(flow, back);
 	if (!is_member(&service, flow->view, flow->backend_id))
 		return false;
-	return !back || !(back->seen & (SEEN_FIN | SEEN_RESET));
+	return !back || !is_closing(back);
 }
 
 static __always_inline void forget_flow(struct flow_key *key, const struct flow_value *flow)

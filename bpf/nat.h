@@ -21,7 +21,6 @@
 #define ICMP_CHECKSUM 2
 #define ICMP_HEADER 8
 #define IPV4_CHECKSUM 10
-#define IPV4_HEADER 20
 
 enum end {
 	END_SOURCE,
@@ -150,7 +149,8 @@ static __always_inline int store_ipv4(struct __sk_buff *skb, const struct packet
 	};
 	__u32 offset = packet->network + IPV4_CHECKSUM;
 
-	if (packet->has_transport && packet->transport == packet->network + IPV4_HEADER)
+	if (packet->has_transport &&
+	    packet->transport == packet->network + sizeof(struct ipv4_header))
 		return store(skb, offset, &ends, sizeof(ends), 0);
 	return store(skb, offset, &ends, sizeof(ends) - sizeof(ports), 0) ||
 	       store_ports(skb, packet, ports);

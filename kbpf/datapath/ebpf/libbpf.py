@@ -162,13 +162,18 @@ def _address(buffer: bytearray) -> ctypes.Array[c_char]:
     return (c_char * len(buffer)).from_buffer(buffer)
 
 
-def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
-    value = ctypes.create_string_buffer(value_size)
+def _asked(function: str, fd: int, key: bytes | None, size: int) -> bytes | None:
+    """What the kernel has for the key, in so many bytes; None: nothing."""
+    answer = ctypes.create_string_buffer(size)
     try:
-        call("bpf_map_lookup_elem", fd, key, value)
+        call(function, fd, key, answer)
     except FileNotFoundError:
         return None
-    return value.raw
+    return answer.raw
+
+
+def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
+    return _asked("bpf_map_lookup_elem", fd, key, value_size)
 
 
 def map_update(fd: int, key: bytes, value: bytes) -> None:
@@ -181,12 +186,7 @@ def map_delete(fd: int, key: bytes) -> None:
 
 def map_next_key(fd: int, key: bytes | None, key_size: int) -> bytes | None:
     """The key behind `key` (None: the first); None behind the last."""
-    following = ctypes.create_string_buffer(key_size)
-    try:
-        call("bpf_map_get_next_key", fd, key, following)
-    except FileNotFoundError:
-        return None
-    return following.raw
+    return _asked("bpf_map_get_next_key", fd, key, key_size)
 
 
 class BatchError(OSError):
