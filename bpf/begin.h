@@ -92,7 +92,7 @@ static __always_inline enum reason find(const struct packet *packet,
 	enum reason reason;
 	int local;
 
-	reason = find_frontend(&to, frontend, &local);
+	reason = find_frontend(&to, frontend, &local, EXPECT_NODE_PORT);
 	if (reason != REASON_CHOSEN && reason != REASON_PORT_CLOSED)
 		return reason;
 	if (frontend->kind == KIND_NODE_PORT && (local & LOCAL_LOOPBACK))

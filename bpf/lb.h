@@ -88,20 +88,41 @@ static __always_inline bool read_frontend(struct frontend_key *key, struct front
 	       frontend->protocol == key->protocol;
 }
 
+/* Then an address is a frontend's or the node's, and whoever knows the one need not look for the
+ * other. */
+static __always_inline bool frontends_stand_apart(void)
+{
+	int zero = 0;
+	struct config_value *node = config.lookup(&zero);
+
+	return node && (node->flags & CONFIG_STANDS_APART);
+}
+
+/* What is called mostly: sockets call frontends, packets from elsewhere come to node ports. */
+enum expected {
+	EXPECT_FRONTEND,
+	EXPECT_NODE_PORT,
+};
+
 /*
  * REASON_CHOSEN: a frontend to balance. REASON_PORT_CLOSED: a node port, on an
  * address where node ports are not open. Anything else: why it is left alone.
  */
 static __always_inline enum reason find_frontend(struct frontend_key *to,
-						 struct frontend_value *frontend, int *local)
+						 struct frontend_value *frontend, int *local,
+						 enum expected expected)
 {
 	struct frontend_key node_port = {.port = to->port, .protocol = to->protocol};
+	bool apart = frontends_stand_apart();
+	bool is_later = apart && expected == EXPECT_FRONTEND;
 
-	*local = local_flags(&to->address);
+	*local = is_later ? -1 : local_flags(&to->address);
 	/* A ClusterIP on a device of this node: a node-local DNS cache listens there. */
-	if (read_frontend(to, frontend))
+	if (!(apart && *local >= 0) && read_frontend(to, frontend))
 		return frontend->kind == KIND_CLUSTER_IP && *local >= 0 ? REASON_LOCAL_ADDRESS
 									: REASON_CHOSEN;
+	if (is_later)
+		*local = local_flags(&to->address);
 	if (*local < 0)
 		return REASON_NOT_A_FRONTEND;
 	if (is_mapped(&to->address))

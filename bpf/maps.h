@@ -24,7 +24,9 @@ BPF_TABLE_PINNED("hash", struct membership_key, struct membership_value, members
 		 MEMBERSHIP_ENTRIES, PINNED("membership"), BPF_F_NO_PREALLOC);
 BPF_TABLE_PINNED("lru_hash", struct affinity_key, struct affinity_value, affinity, AFFINITY_ENTRIES,
 		 PINNED("affinity"), 0);
-BPF_TABLE_PINNED("array", __u32, struct connection_value, connections, CONNECTIONS_ENTRIES,
+BPF_TABLE_PINNED("array", __u32, struct owner_value, owners, CONNECTIONS_ENTRIES, PINNED("owners"),
+		 0);
+BPF_TABLE_PINNED("array", __u32, struct translation, connections, CONNECTIONS_ENTRIES,
 		 PINNED("connections"), 0);
 BPF_TABLE_PINNED("lru_hash", struct udp_conn_key, struct udp_conn_value, udp_conn, UDP_CONN_ENTRIES,
 		 PINNED("udp_conn"), 0);

@@ -75,53 +75,55 @@ static __always_inline void write_record(struct translation *record, const struc
 	record->backend_id = backend->id;
 }
 
-static __always_inline struct connection_value *connection_of(__u64 socket_cookie)
+static __always_inline __u32 slot_of(__u64 socket_cookie)
 {
-	__u32 slot = socket_cookie % CONNECTIONS_ENTRIES;
-
-	return connections.lookup(&slot);
+	return socket_cookie % CONNECTIONS_ENTRIES;
 }
 
 /* The record in the socket's slot, which is taken for it if it is free; NULL: it is another's. */
-static __always_inline struct translation *take_slot(struct bpf_sock_addr *ctx)
+static __always_inline struct translation *take_record(struct bpf_sock_addr *ctx)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
-	struct connection_value *connection = connection_of(cookie);
+	__u32 slot = slot_of(cookie);
+	struct owner_value *owner = owners.lookup(&slot);
+	struct translation *record = connections.lookup(&slot);
 	bool is_free, is_ours;
 
-	if (!connection)
+	if (!owner || !record)
 		return NULL;
-	bpf_spin_lock(&connection->lock);
-	is_free = !connection->socket_cookie;
-	is_ours = is_free || connection->socket_cookie == cookie;
+	bpf_spin_lock(&owner->lock);
+	is_free = !owner->socket_cookie;
+	is_ours = is_free || owner->socket_cookie == cookie;
 	if (is_ours)
-		connection->socket_cookie = cookie;
-	bpf_spin_unlock(&connection->lock);
+		owner->socket_cookie = cookie;
+	bpf_spin_unlock(&owner->lock);
 	if (is_free)
-		connection->record.backend_id = 0;
-	return is_ours ? &connection->record : NULL;
+		record->backend_id = 0;
+	return is_ours ? record : NULL;
 }
 
-static __always_inline struct translation *slot_of(struct bpf_sock_addr *ctx)
+static __always_inline struct translation *own_record(struct bpf_sock_addr *ctx)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
-	struct connection_value *connection = connection_of(cookie);
+	__u32 slot = slot_of(cookie);
+	struct owner_value *owner = owners.lookup(&slot);
 
-	return connection && connection->socket_cookie == cookie ? &connection->record : NULL;
+	return owner && owner->socket_cookie == cookie ? connections.lookup(&slot) : NULL;
 }
 
 static __always_inline void forget_connection(__u64 socket_cookie)
 {
-	struct connection_value *connection = connection_of(socket_cookie);
+	__u32 slot = slot_of(socket_cookie);
+	struct owner_value *owner = owners.lookup(&slot);
 
-	if (connection && connection->socket_cookie == socket_cookie)
-		connection->socket_cookie = 0;
+	if (owner && owner->socket_cookie == socket_cookie)
+		owner->socket_cookie = 0;
 }
 
 /* What a connected socket was translated from; NULL: it never was. */
 static __always_inline struct translation *connected_record(struct bpf_sock_addr *ctx)
 {
-	struct translation *record = ctx->protocol == TCP ? slot_of(ctx) : NULL;
+	struct translation *record = ctx->protocol == TCP ? own_record(ctx) : NULL;
 	struct sock_value *state;
 
 	if (record)
@@ -150,7 +152,7 @@ static __always_inline bool remember_connected(struct bpf_sock_addr *ctx,
 		.frontend_port = to->port,
 		.backend_port = backend->port,
 	};
-	struct translation *record = to->protocol == TCP ? take_slot(ctx) : NULL;
+	struct translation *record = to->protocol == TCP ? take_record(ctx) : NULL;
 	struct sock_value *state;
 	struct udp_conn_key key;
 
@@ -175,7 +177,7 @@ static __always_inline bool remember_unconnected(struct bpf_sock_addr *ctx,
 						 const struct backend_value *backend)
 {
 	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
-	struct translation *first = take_slot(ctx);
+	struct translation *first = take_record(ctx);
 	struct translation *record = find_unconnected(first, state, to);
 
 	if (!record && first && !first->backend_id)
@@ -227,7 +229,7 @@ static __always_inline bool recall(struct bpf_sock_addr *ctx, const struct front
 
 	if (state && ctx->sk->state == CONNECTED && is_for(&state->connected, to))
 		return is_usable(&state->connected, frontend, backend);
-	record = find_unconnected(slot_of(ctx), state, to);
+	record = find_unconnected(own_record(ctx), state, to);
 	if (!record || now - record->last_used_ms > IDLE_MS)
 		return false;
 	if (!is_usable(record, frontend, backend))
@@ -258,7 +260,7 @@ static __always_inline void forget_unconnected(struct bpf_sock_addr *ctx,
 					       const struct frontend_key *to)
 {
 	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
-	struct translation *first = slot_of(ctx);
+	struct translation *first = own_record(ctx);
 
 	if (first && leads_to(first, to))
 		first->backend_id = 0;
@@ -317,7 +319,7 @@ static __always_inline struct translation *newest_unconnected(struct sock_value 
 static __always_inline bool reverse_datagram(struct bpf_sock_addr *ctx, struct frontend_key *from)
 {
 	struct sock_value *state = sock.sk_storage_get(ctx->sk, 0, 0);
-	struct translation *newest = slot_of(ctx);
+	struct translation *newest = own_record(ctx);
 
 	if (state && leads_to(&state->connected, from)) {
 		frontend_of(&state->connected, from);

@@ -55,7 +55,7 @@ static __always_inline void describe(struct bpf_sock_addr *ctx,
 static __always_inline enum reason find(struct bpf_sock_addr *ctx, struct frontend_key *to,
 					struct frontend_value *frontend, int *local)
 {
-	enum reason reason = find_frontend(to, frontend, local);
+	enum reason reason = find_frontend(to, frontend, local, EXPECT_FRONTEND);
 
 	if (reason != REASON_CHOSEN && reason != REASON_PORT_CLOSED)
 		return reason;

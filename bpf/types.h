@@ -103,6 +103,7 @@ enum config_flag {
 	CONFIG_MASQUERADES = 1, /* marked packets leave with an address of the node */
 	CONFIG_DETECTS_PODS4 = 2, /* clients of ClusterIPs that are no pods are masqueraded */
 	CONFIG_DETECTS_PODS6 = 4,
+	CONFIG_STANDS_APART = 8, /* no frontend has an address of this node for its own */
 };
 
 enum flow_direction {
@@ -234,15 +235,16 @@ struct translation {
 };
 
 /*
- * A TCP connection's record, or a UDP socket's first, in the slot that the socket's
- * cookie gives; free with cookie 0. The lock guards the taking of a slot, nothing
- * else: only the socket that has it reads or writes the record.
+ * Which socket has the record of this number in "connections", a TCP connection's or a
+ * UDP socket's first; cookie 0: none. The socket's cookie gives the number. The lock
+ * guards the taking of a record, nothing else: only the socket that has it reads or
+ * writes it. Owners stand by themselves, and so close together: every socket that
+ * closes asks here, and most never had a record.
  */
-struct connection_value {
+struct owner_value {
 	struct bpf_spin_lock lock;
 	__u32 pad;
 	__u64 socket_cookie;
-	struct translation record;
 };
 
 /* Lives as long as the socket, across program versions: append, never reorder. */

@@ -14,7 +14,7 @@ from kbpf.datapath.ebpf import verify as rows_verify
 from kbpf.datapath.ebpf.defer import DeferSettings, deferral, residue
 from kbpf.datapath.ebpf.factory import netns_cookie
 from kbpf.datapath.ebpf.found import Found
-from kbpf.datapath.ebpf.node import NodeState, node_rows
+from kbpf.datapath.ebpf.node import NodeState, node_rows, says_apart, stand_apart
 from kbpf.datapath.iptables import verify as rules_verify
 from kbpf.ebpf_parts import NodeAddresses, find_uplinks, node_settings, serves_packets
 from kbpf.host.udp_sockets import why_sockets_cannot_be_ended
@@ -78,7 +78,10 @@ def _ebpf_differences(config: Config, decided: Decided, kernel: Kernel, found: F
     )
     masquerades = bool(devices) and (_serves_external(decided.table, settings) or bool(found.rows.wanted))
     node = replace(node_settings(config, decided.node), netns_cookie=netns_cookie())
-    state = NodeState(NodeAddresses(config, decided.node)(), masquerades=masquerades)
+    addresses = NodeAddresses(config, decided.node)()
+    # The programs may be left to find that out; they must not be told what is not so.
+    apart = says_apart(found.rows) and stand_apart(found.rows.frontends, addresses)
+    state = NodeState(addresses, masquerades=masquerades, stands_apart=apart)
     yield from _attachment_differences(kernel, devices)
     yield from rows_verify.differences(found.rows, decided.table, settings, node_rows(node, state))
     left = decided.table if config.rules_hold_all else left_to_rules(decided.table, settings)

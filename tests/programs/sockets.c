@@ -156,7 +156,8 @@ static void judge_choice(struct peer *peer, const struct frontend_key *to,
 	__u32 id = 0;
 
 	resolve_unspecified(&wanted.address);
-	expect(find_frontend(&wanted, &frontend, &local) == REASON_CHOSEN, "a frontend");
+	expect(find_frontend(&wanted, &frontend, &local, EXPECT_FRONTEND) == REASON_CHOSEN,
+	       "a frontend");
 	expect(!(frontend.flags & FRONTEND_DEFER_SOCKETS), "none that is left to others");
 	expect(!(local & LOCAL_LOOPBACK) || local < 0 || frontend.kind != KIND_NODE_PORT ||
 		       peer->socket.netns == HOST_NETNS,
@@ -276,7 +277,7 @@ static void send_somewhere(struct peer *peer)
 		__u32 id;
 		struct model *model;
 
-		find_frontend(&to, &frontend, &local);
+		find_frontend(&to, &frontend, &local, EXPECT_FRONTEND);
 		model = find_backend(&before->backend, frontend.service_id, &id);
 		if (model && serves(model, frontend.internal_view, id))
 			expect(same_key(&before->backend, &made.left_for),
@@ -332,7 +333,7 @@ static void close_socket(struct peer *peer)
 		expect(sock_release(&peer->socket.sk) == PASS, "a socket may be closed");
 	expect(!udp_conn.lookup(&row), "no row outlives its socket");
 	for (__u32 slot = 0; peer->socket.cookie && slot < CONNECTIONS_ENTRIES; slot++)
-		expect(connections.lookup(&slot)->socket_cookie != peer->socket.cookie,
+		expect(owners.lookup(&slot)->socket_cookie != peer->socket.cookie,
 		       "no slot outlives its socket");
 	free(peer->socket.storage);
 	*peer = (struct peer){};
@@ -370,14 +371,14 @@ static void some_call(struct peer *peer)
 
 static void new_world(void)
 {
-	struct table *tables[] = {&connections_table, &udp_conn_table, &membership_table};
+	struct table *tables[] = {&owners_table, &connections_table, &udp_conn_table};
 
 	make_world();
 	for (__u32 i = 0; i < SOCKETS; i++) {
 		close_socket(&peers[i]);
 		open_socket(&peers[i]);
 	}
-	for (size_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
 		clear(tables[i]);
 }
 

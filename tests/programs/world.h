@@ -157,7 +157,7 @@ static void put_node(void)
 	struct config_value node = {
 		.node_address4 = address_of(true, NET_NODE, 1),
 		.node_address6 = address_of(false, NET_NODE, 1),
-		.flags = below(8),
+		.flags = below(16),
 		.masquerade_mark = MARK,
 		.udp_timeout_s = 30,
 		.udp_stream_timeout_s = 120,

@@ -9,6 +9,7 @@ what it wrote. After a failure nothing is known, and the next sync is a full one
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 
 from kbpf.clock import Clock
@@ -18,7 +19,7 @@ from kbpf.datapath.ebpf.collector import Flows, FlowTimeouts
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
 from kbpf.datapath.ebpf.differences import Difference, Memory
 from kbpf.datapath.ebpf.layout import LOCAL_ADDR
-from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
+from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows, says_apart, stand_apart
 from kbpf.datapath.ebpf.plan import Plan, plan
 from kbpf.datapath.ebpf.retirement import retire
 from kbpf.datapath.ebpf.rows import AnySpec
@@ -163,7 +164,10 @@ class EbpfDatapath:
         known, wanted, installed, services = difference
         self._deferral, self._defers = installed.settings, installed.defers
         masquerades = self._programs.serves_packets and (installed.serves_external or bool(wanted.wanted))
-        node = node_rows(self._node, NodeState(addresses, installed.ids.to_come, masquerades))
+        # A partial sync sees what it changes; of the rest it knows what the programs were told.
+        may_stand_apart = full or (memory is not None and says_apart(memory.node))
+        apart = may_stand_apart and stand_apart(chain(known.frontends, wanted.frontends), addresses)
+        node = node_rows(self._node, NodeState(addresses, installed.ids.to_come, masquerades, apart))
         wanted.config, wanted.local_addr = node.config, node.local_addr
         wanted.source_ranges.update(node.source_ranges)
         remembered = Memory(installed, node, addresses)

@@ -9,8 +9,8 @@ A process may die between any two of these, and the next one goes on: only rows 
 """
 
 from collections.abc import Iterable
-from contextlib import closing
-from typing import Any
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
 
 from kbpf.datapath.ebpf import libbpf, maps
 from kbpf.datapath.ebpf.layout import (
@@ -22,6 +22,7 @@ from kbpf.datapath.ebpf.layout import (
     FRONTENDS,
     MEMBERSHIP,
     NUMBERED_MAPS,
+    OWNERS,
     SERVICES,
     SLOTS,
     UDP_CONN,
@@ -30,7 +31,7 @@ from kbpf.datapath.ebpf.layout import (
 from kbpf.datapath.ebpf.maps import BpfMap
 from kbpf.datapath.ebpf.packing import MapType
 from kbpf.datapath.ebpf.pins import Pins
-from kbpf.datapath.ebpf.rows import AnyRows, AnySpec
+from kbpf.datapath.ebpf.rows import AnySpec
 from kbpf.datapath.ebpf.shapes import IndexKey
 
 # Any: whatever the rows are, they are copied.
@@ -39,7 +40,9 @@ AnyMap = BpfMap[Any, Any]
 _CARRIED = (MapType.HASH, MapType.LRU_HASH, MapType.LPM_TRIE)
 _LISTS = frozenset(spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP))
 """Together they say who serves what."""
-_STATE = frozenset(spec.name for spec in (AFFINITY, CONNECTIONS, UDP_CONN, FLOWS, FRAGMENTS, WANTED))
+_SLOTS = frozenset((OWNERS.name, CONNECTIONS.name))
+"""Arrays, in which the place of a row depends on how large they are."""
+_STATE = _SLOTS | {spec.name for spec in (AFFINITY, UDP_CONN, FLOWS, FRAGMENTS, WANTED)}
 """What programs write."""
 
 
@@ -61,18 +64,23 @@ def set_aside(pins: Pins, specs: Iterable[AnySpec]) -> None:
 
 
 def _is_outgrown(spec: AnySpec, info: libbpf.MapInfo) -> bool:
-    is_carried = spec.type in _CARRIED or spec.name == CONNECTIONS.name
+    is_carried = spec.type in _CARRIED or spec.name in _SLOTS
     as_wanted = info._replace(max_entries=spec.max_entries)
     return is_carried and info.max_entries < spec.max_entries and maps.mismatch(spec, as_wanted) is None
 
 
 def carry_over(pins: Pins, specs: Iterable[AnySpec]) -> None:
     """Nothing to do unless something was set aside and its successor is there."""
-    for spec in specs:
-        old, new = pins.outgrown(spec.name), pins.map(spec.name)
-        if old.exists() and new.exists():
-            with closing(AnyMap.open(spec, old)) as before, closing(AnyMap.open(spec, new)) as after:
-                _copy(before, after)
+    with ExitStack() as opened:
+        pairs = {}
+        for spec in specs:
+            places = pins.outgrown(spec.name), pins.map(spec.name)
+            if all(place.exists() for place in places):
+                pairs[spec.name] = _Pair(*(opened.enter_context(closing(AnyMap.open(spec, place))) for place in places))
+        for name in pairs.keys() - _SLOTS:
+            _copy(pairs[name])
+        if pairs.keys() >= _SLOTS:
+            _move(pairs[OWNERS.name], pairs[CONNECTIONS.name])
 
 
 def finish(pins: Pins, specs: Iterable[AnySpec]) -> None:
@@ -87,17 +95,26 @@ def take_back(pins: Pins) -> None:
         old.rename(pins.map(old.name))
 
 
-def _copy(before: AnyMap, after: AnyMap) -> None:
-    if before.spec.name == CONNECTIONS.name:
-        after.update(_replaced(before.entries(), after))
-        return
-    there = after.entries().keys()
-    for rows in before.batches():
-        after.update({key: row for key, row in rows.items() if key not in there})
+class _Pair(NamedTuple):
+    before: AnyMap
+    after: AnyMap
 
 
-def _replaced(rows: AnyRows, after: AnyMap) -> AnyRows:
-    """Connections in the slots that their sockets' cookies give in the new table."""
-    taken = {key for key, row in after.entries().items() if row.socket_cookie}
-    found = {IndexKey(row.socket_cookie % after.spec.max_entries): row for row in rows.values() if row.socket_cookie}
-    return {key: row for key, row in found.items() if key not in taken}
+def _copy(pair: _Pair) -> None:
+    there = pair.after.entries().keys()
+    for rows in pair.before.batches():
+        pair.after.update({key: row for key, row in rows.items() if key not in there})
+
+
+def _move(owners: _Pair, connections: _Pair) -> None:
+    """Records into the places that their sockets' cookies give now. An owner comes last: it makes its record true."""
+    size, records = owners.after.spec.max_entries, connections.before.entries()
+    taken = {key for key, owner in owners.after.entries().items() if owner.socket_cookie}
+    found = {
+        IndexKey(owner.socket_cookie % size): (owner, records[key])
+        for key, owner in owners.before.entries().items()
+        if owner.socket_cookie
+    }
+    moving = {key: rows for key, rows in found.items() if key not in taken}
+    connections.after.update({key: record for key, (_, record) in moving.items()})
+    owners.after.update({key: owner for key, (owner, _) in moving.items()})

@@ -18,7 +18,6 @@ from kbpf.datapath.ebpf.shapes import (
     BackendValue,
     ChoiceKey,
     ConfigValue,
-    ConnectionValue,
     Counter,
     FlowKey,
     FlowValue,
@@ -33,6 +32,7 @@ from kbpf.datapath.ebpf.shapes import (
     MembershipValue,
     NameKey,
     NameValue,
+    OwnerValue,
     Reason,
     ServiceKey,
     ServiceValue,
@@ -49,7 +49,7 @@ from kbpf.datapath.ebpf.shapes import (
     WantedValue,
 )
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 FLOWS_SINCE = 4
 """The first version whose rows of flows mean what they mean now. Flows of older ones are lost when kbpf is replaced."""
 
@@ -112,12 +112,13 @@ TRANSLATION = Layout(
     Translation,
     "frontend_address:16s backend_address:16s frontend_port:H backend_port:H service_id:I backend_id:I last_used_ms:I",
 )
-CONNECTIONS = MapSpec(
-    "connections",
+CONNECTIONS = MapSpec("connections", MapType.ARRAY, _INDEX, TRANSLATION, 65536)
+OWNERS = MapSpec(
+    "owners",
     MapType.ARRAY,
     _INDEX,
-    Layout("connection_value", ConnectionValue, "lock:4s pad:4x socket_cookie:Q record:48s"),
-    65536,
+    Layout("owner_value", OwnerValue, "lock:4s pad:4x socket_cookie:Q"),
+    CONNECTIONS.max_entries,
 )
 SOCK = MapSpec(
     "sock",
@@ -223,6 +224,7 @@ ALL_MAPS: tuple[MapSpec[Any, Any], ...] = (
     BACKENDS,
     MEMBERSHIP,
     AFFINITY,
+    OWNERS,
     CONNECTIONS,
     SOCK,
     UDP_CONN,
@@ -246,6 +248,7 @@ NUMBERED_MAPS = frozenset(
 
 def specs(sizes: Mapping[str, int]) -> tuple[MapSpec[Any, Any], ...]:
     """All maps, with max_entries by map name where it is not the default."""
-    # Every service has a name.
-    sizes = {**sizes, NAMES.name: sizes.get(SERVICES.name, SERVICES.max_entries)}
+    # Every service has a name, every record of a connection an owner.
+    follows: dict[str, MapSpec[Any, Any]] = {NAMES.name: SERVICES, OWNERS.name: CONNECTIONS}
+    sizes = {**sizes, **{name: sizes.get(spec.name, spec.max_entries) for name, spec in follows.items()}}
     return tuple(replace(spec, max_entries=sizes.get(spec.name, spec.max_entries)) for spec in ALL_MAPS)

@@ -1,19 +1,29 @@
 """The rows of no service: what the programs must know of the node itself. Pure; called by `backend`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbpf.datapath.ebpf.adopt import CONFIG_KEY
 from kbpf.datapath.ebpf.encode import source_range
 from kbpf.datapath.ebpf.rows import Rows
-from kbpf.datapath.ebpf.shapes import ConfigFlag, ConfigValue, LocalAddrKey, LocalAddrValue, LocalFlag, SourceRangeValue
-from kbpf.model.address import Address, Family, family_of, packed
+from kbpf.datapath.ebpf.shapes import (
+    ConfigFlag,
+    ConfigValue,
+    FrontendKey,
+    LocalAddrKey,
+    LocalAddrValue,
+    LocalFlag,
+    SourceRangeValue,
+)
+from kbpf.model.address import V4_MAPPED_PREFIX, Address, Family, family_of, packed
 
 POD_RANGES = 0
 """The service id under which the ranges of pods stand among the source ranges."""
 
 _DETECTS = {Family.IPV4: ConfigFlag.DETECTS_PODS4, Family.IPV6: ConfigFlag.DETECTS_PODS6}
 _UNKNOWN = bytes(16)
+_LOOPBACK4 = V4_MAPPED_PREFIX + b"\x7f"
+"""How all addresses of 127.0.0.0/8 begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,8 @@ class NodeState:
     ids_to_come: tuple[int, int] = (0, 0)
     masquerades: bool = False
     """The rule that masquerades marked packets is in force."""
+    stands_apart: bool = False
+    """No frontend has an address of this node for its own, so that programs look for one thing less."""
 
 
 def node_rows(settings: NodeSettings, state: NodeState) -> Rows:
@@ -49,8 +61,21 @@ def node_rows(settings: NodeSettings, state: NodeState) -> Rows:
     )
 
 
+def says_apart(rows: Rows) -> bool:
+    """Are the programs told that no frontend has an address of this node?"""
+    return any(config.flags & ConfigFlag.STANDS_APART for config in rows.config.values())
+
+
+def stand_apart(frontends: Iterable[FrontendKey], local: Iterable[Address]) -> bool:
+    """May they be told so of these?"""
+    own = {packed(address) for address in local}
+    return not any(key.address in own or key.address.startswith(_LOOPBACK4) for key in frontends)
+
+
 def _config(settings: NodeSettings, state: NodeState) -> ConfigValue:
     flags = ConfigFlag.MASQUERADES if state.masquerades else ConfigFlag(0)
+    if state.stands_apart:
+        flags |= ConfigFlag.STANDS_APART
     for family in settings.detecting:
         flags |= _DETECTS[family]
     return ConfigValue(

@@ -102,6 +102,7 @@ class ConfigFlag(IntFlag):
     MASQUERADES = 1
     DETECTS_PODS4 = 2
     DETECTS_PODS6 = 4
+    STANDS_APART = 8
 
 
 class FlowDirection(IntEnum):
@@ -234,12 +235,11 @@ class Translation(NamedTuple):
     last_used_ms: int
 
 
-class ConnectionValue(NamedTuple):
-    """The slot of a TCP connection; free with cookie 0. `record` is a packed Translation."""
+class OwnerValue(NamedTuple):
+    """Whose the record of the same number is among the connections; nobody's with cookie 0."""
 
     lock: bytes
     socket_cookie: int
-    record: bytes
 
 
 class SockValue(NamedTuple):

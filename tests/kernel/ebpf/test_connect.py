@@ -6,7 +6,7 @@ import pytest
 
 from kbpf.datapath.ebpf.layout import CONNECTIONS
 from kbpf.datapath.ebpf.probe import has_set_retval
-from kbpf.datapath.ebpf.shapes import ConnectionValue, IndexKey, Reason
+from kbpf.datapath.ebpf.shapes import IndexKey, OwnerValue, Reason
 from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import (
@@ -133,11 +133,11 @@ def test_a_connection_takes_the_slot_of_its_socket_and_gives_it_back(node: Node)
     number = pod.ask("open_socket", "tcp", "AF_INET")
     slot = slot_of(pod, number)
     pod.ask("connect", number, VIP4, 80)
-    taken = node.maps.connections.lookup(slot)
+    taken = node.maps.owners.lookup(slot)
     assert taken
     assert taken.socket_cookie == pod.ask("cookie", number)
     pod.ask("close", number)
-    free = node.maps.connections.lookup(slot)
+    free = node.maps.owners.lookup(slot)
     assert free
     assert free.socket_cookie == 0
 
@@ -148,15 +148,15 @@ def test_a_connection_whose_slot_is_taken_sees_the_service_all_the_same(node: No
     pod.serve(BACKENDS4)
     number = pod.ask("open_socket", "tcp", "AF_INET")
     slot = slot_of(pod, number)
-    other = ConnectionValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries, bytes(48))
-    node.maps.connections.update({slot: other})
+    other = OwnerValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries)
+    node.maps.owners.update({slot: other})
     try:
         pod.ask("connect", number, VIP4, 80)
         assert pod.ask("peer", number) == [VIP4, 80]
         pod.ask("close", number)
-        assert node.maps.connections.lookup(slot) == other
+        assert node.maps.owners.lookup(slot) == other
     finally:
-        node.maps.connections.update({slot: ConnectionValue(bytes(4), 0, bytes(48))})
+        node.maps.owners.update({slot: OwnerValue(bytes(4), 0)})
 
 
 def test_a_socket_that_connects_to_the_backend_itself_afterwards_shows_the_backend(node: Node) -> None:

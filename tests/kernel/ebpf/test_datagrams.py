@@ -5,7 +5,7 @@ from errno import ECONNREFUSED
 import pytest
 
 from kbpf.datapath.ebpf.layout import CONNECTIONS
-from kbpf.datapath.ebpf.shapes import ConnectionValue, IndexKey
+from kbpf.datapath.ebpf.shapes import IndexKey, OwnerValue
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import (
     BACKENDS4,
@@ -159,11 +159,11 @@ def test_the_first_frontends_record_stands_in_the_sockets_slot_which_is_free_aga
     number = pod.ask("open_socket", "udp", "AF_INET")
     slot = IndexKey(pod.ask("cookie", number) % CONNECTIONS.max_entries)
     exchange(pod, number, VIP4)
-    taken = node.maps.connections.lookup(slot)
+    taken = node.maps.owners.lookup(slot)
     assert taken
     assert taken.socket_cookie == pod.ask("cookie", number)
     pod.ask("close", number)
-    free = node.maps.connections.lookup(slot)
+    free = node.maps.owners.lookup(slot)
     assert free
     assert free.socket_cookie == 0
 
@@ -171,16 +171,16 @@ def test_the_first_frontends_record_stands_in_the_sockets_slot_which_is_free_aga
 def test_a_socket_whose_slot_is_anothers_remembers_by_itself(node: Node, pod: Pod) -> None:
     number = pod.ask("open_socket", "udp", "AF_INET")
     slot = IndexKey(pod.ask("cookie", number) % CONNECTIONS.max_entries)
-    other = ConnectionValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries, bytes(48))
-    node.maps.connections.update({slot: other})
+    other = OwnerValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries)
+    node.maps.owners.update({slot: other})
     try:
         answers = [exchange(pod, number, VIP4) for _ in range(10)]
         assert len({who for who, _ in answers}) == 1
         assert all(sender == [VIP4, 80] for _, sender in answers)
         pod.ask("close", number)
-        assert node.maps.connections.lookup(slot) == other
+        assert node.maps.owners.lookup(slot) == other
     finally:
-        node.maps.connections.update({slot: ConnectionValue(bytes(4), 0, bytes(48))})
+        node.maps.owners.update({slot: OwnerValue(bytes(4), 0)})
 
 
 def test_a_slot_that_another_socket_left_tells_nothing_of_it(node: Node, pod: Pod) -> None:
@@ -193,7 +193,7 @@ def test_a_slot_that_another_socket_left_tells_nothing_of_it(node: Node, pod: Po
     assert record
     successor = pod.ask("open_socket", "udp", "AF_INET")
     own = IndexKey(pod.ask("cookie", successor) % CONNECTIONS.max_entries)
-    node.maps.connections.update({own: record._replace(socket_cookie=0)})
+    node.maps.connections.update({own: record})
     put_service(node.maps, 9, [Frontend(VIP4, 81)], (Backend(90, BACKENDS4[2]),), protocols=[UDP])
     assert exchange(pod, successor, VIP4, 81) == (f"{BACKENDS4[2]}:8080", [VIP4, 81])
     assert exchange(pod, successor, BACKENDS4[0], 8080)[1] == [BACKENDS4[0], 8080]

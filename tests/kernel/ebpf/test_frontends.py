@@ -6,7 +6,10 @@ import pytest
 
 from kbpf.datapath.ebpf.factory import netns_cookie
 from kbpf.datapath.ebpf.shapes import (
+    ConfigFlag,
+    ConfigValue,
     DeferReason,
+    IndexKey,
     Kind,
     LocalAddrKey,
     LocalAddrValue,
@@ -133,6 +136,15 @@ def test_a_load_balancer_ip_that_is_an_address_of_this_node_is_still_balanced(no
     put_service(node.maps, 20, [Frontend(BACKENDS4[1], 80, Kind.LOAD_BALANCER_IP)], backends(BACKENDS4[:1]))
     add_local(node, BACKENDS4[1], LocalFlag.NODE_PORT)
     assert pod.ask("request", "tcp", BACKENDS4[1], 80)[0] == f"{BACKENDS4[0]}:8080"
+
+
+def test_where_frontends_stand_apart_both_they_and_node_ports_are_found(node: Node, pod: Pod) -> None:
+    node.maps.config.update({IndexKey(0): ConfigValue(0, 0, 0, flags=ConfigFlag.STANDS_APART)})
+    add_local(node, NODE4, LocalFlag.NODE_PORT)
+    put_service(node.maps, 20, [Frontend(VIP4)], backends(BACKENDS4[:1], first_id=31))
+    assert pod.ask("request", "tcp", VIP4, 80) == [f"{BACKENDS4[0]}:8080", VIP4, 80]
+    assert pod.ask("request", "tcp", NODE4, PORT) == [f"{BACKENDS4[0]}:8080", NODE4, PORT]
+    assert refusal(pod, "tcp", NODE4, PORT + 1) == ECONNREFUSED
 
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])

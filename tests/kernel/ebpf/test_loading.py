@@ -17,13 +17,15 @@ from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
     AffinityKey,
     AffinityValue,
-    ConnectionValue,
     IndexKey,
+    OwnerValue,
     Reason,
     SlotKey,
     SlotValue,
+    Translation,
 )
 from kbpf.errors import LoadFailed
+from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.builds import SMALL, describe
 from tests.kernel.ebpf.world import BACKENDS4, UDP, VIP4, Frontend, Pod, backends, put_service
 
@@ -31,7 +33,8 @@ pytestmark = pytest.mark.root
 
 REPOSITORY = Path(__file__).parents[3]
 NO_INTERPRETER = ("/nonexistent/python",)
-CONNECTION = ConnectionValue(bytes(4), 1500, bytes(48))
+OWNER = OwnerValue(bytes(4), 1500)
+RECORD = Translation(packed(Address(VIP4)), packed(Address(BACKENDS4[0])), 80, 8080, 7, 1, 0)
 LOAD = """
 import sys
 from pathlib import Path
@@ -89,7 +92,9 @@ def filled(pins: Pins) -> Rows:
     """What the pinned maps hold, with a service and a connection in them."""
     maps = Maps.open(pins)
     put_service(maps, 7, [Frontend(VIP4)], backends(BACKENDS4))
-    maps.connections.update({IndexKey(1500 % SMALL["connections"]): CONNECTION})
+    slot = IndexKey(OWNER.socket_cookie % SMALL["connections"])
+    maps.connections.update({slot: RECORD})
+    maps.owners.update({slot: OWNER})
     rows = store.observe(maps)
     maps.close()
     return rows
@@ -98,13 +103,14 @@ def filled(pins: Pins) -> Rows:
 def test_a_larger_map_holds_what_the_smaller_one_held_and_no_other_is_replaced(own_pins: Pins) -> None:
     loader.ensure_loaded(own_pins, small_build(own_pins))
     rows = filled(own_pins)
-    before = {name: map_id(own_pins, name) for name in ("slots", "connections", "frontends", "affinity", "sock")}
+    before = {name: map_id(own_pins, name) for name in ("slots", "connections", "owners", "frontends", "sock")}
     loader.ensure_loaded(own_pins, sized(own_pins, slots=8192, connections=2048))
     changed = {name for name, number in before.items() if map_id(own_pins, name) != number}
-    assert changed == {"slots", "connections"}
+    assert changed == {"slots", "connections", "owners"}
     maps = Maps.open(own_pins)
     assert store.observe(maps) == rows
-    assert maps.connections.lookup(IndexKey(1500)) == CONNECTION
+    slot = IndexKey(OWNER.socket_cookie)
+    assert (maps.owners.lookup(slot), maps.connections.lookup(slot)) == (OWNER, RECORD)
     maps.close()
     growth.finish(own_pins, sized(own_pins).maps)
     assert not any(own_pins.outgrown_maps.iterdir())

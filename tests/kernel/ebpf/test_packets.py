@@ -175,7 +175,9 @@ def test_a_packet_goes_to_a_backend_and_the_answer_comes_from_the_frontend(devic
     assert translated(device.leave(packet)) == there.swapped
 
 
-def test_a_node_port_and_a_cluster_ip_are_served_too(device: Device) -> None:
+@pytest.mark.parametrize("apart", [ConfigFlag(0), ConfigFlag.STANDS_APART])
+def test_a_node_port_and_a_cluster_ip_are_served_too(device: Device, apart: ConfigFlag) -> None:
+    device.configure(ConfigFlag.MASQUERADES | apart)
     device.serve(node_port(PORT, device.net.any), Frontend(device.net.cluster_ip))
     for address, port in ((device.net.node, PORT), (device.net.cluster_ip, 80)):
         result = device.arrive(segment(Ends(device.net.client, 10000 + port, address, port)))

@@ -4,6 +4,7 @@ import pytest
 
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.fake import NthWrite, never
+from kbpf.datapath.ebpf.node import says_apart
 from kbpf.datapath.ebpf.plan import Put
 from kbpf.datapath.ebpf.room import RESERVED
 from kbpf.datapath.ebpf.shapes import (
@@ -122,6 +123,27 @@ def test_a_change_of_a_service_does_not_ask_for_the_addresses_of_the_node(node: 
     node.local_addresses = {Address("10.96.0.20"): LocalFlag.PRIMARY}
     assert not node.sync(BOTH).full
     assert not node.rows.local_addr
+
+
+def test_programs_are_told_whether_frontends_stand_apart_from_the_nodes_addresses(node: EbpfNode):
+    node.local_addresses = {Address("10.96.0.20"): LocalFlag.NODE_PORT}
+    node.sync(WEB, full=True)
+    assert says_apart(node.rows)
+    plan = node.prepare(BOTH).plan
+    assert str(plan).startswith("put config"), "before the frontend that does not is there"
+    node.restart()
+    node.sync(BOTH)
+    assert not says_apart(node.rows)
+    assert node.trace(TO_ZOO).reason is Reason.LOCAL_ADDRESS
+
+
+def test_that_frontends_stand_apart_again_is_told_once_the_last_other_one_is_gone(node: EbpfNode):
+    node.local_addresses = {Address("10.96.0.20"): LocalFlag.NODE_PORT}
+    node.sync(BOTH)
+    node.sync(WEB)
+    assert not says_apart(node.rows), "its row may still be there while the programs are told"
+    node.sync(WEB, full=True)
+    assert says_apart(node.rows)
 
 
 # ---- restarts
@@ -421,9 +443,9 @@ def test_the_masquerade_rule_is_needed_while_an_external_frontend_is_served(gate
     gateway.sync(WEB)
     assert gateway.prepare(SHARED).masquerades
     gateway.sync(SHARED)
-    assert gateway.rows.config[IndexKey(0)].flags == ConfigFlag.MASQUERADES
+    assert gateway.rows.config[IndexKey(0)].flags & ConfigFlag.MASQUERADES
     gateway.sync(WEB)
-    assert gateway.rows.config[IndexKey(0)].flags == 0
+    assert not gateway.rows.config[IndexKey(0)].flags & ConfigFlag.MASQUERADES
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -434,7 +456,7 @@ def test_it_is_needed_while_a_service_lives_whose_cluster_ip_has_clients_outside
     assert prepared.masquerades
     gateway.datapath.commit(prepared)
     gateway.sync(ServiceTable(), full=full)
-    assert gateway.rows.config[IndexKey(0)].flags == 0
+    assert not gateway.rows.config[IndexKey(0)].flags & ConfigFlag.MASQUERADES
     assert not gateway.rows.wanted
 
 

@@ -1,7 +1,9 @@
 """What the programs are told of the node."""
 
-from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows
-from kbpf.datapath.ebpf.shapes import ConfigFlag, IndexKey, LocalAddrKey, LocalFlag, SourceRangeKey
+import pytest
+
+from kbpf.datapath.ebpf.node import NodeSettings, NodeState, node_rows, says_apart, stand_apart
+from kbpf.datapath.ebpf.shapes import ConfigFlag, FrontendKey, IndexKey, LocalAddrKey, LocalFlag, SourceRangeKey
 from kbpf.model.address import Address, Family, packed
 
 SETTINGS = NodeSettings(7, frozenset({Family.IPV4}), ("10.42.0.0/16",), 0x8000, 31, 121)
@@ -31,3 +33,19 @@ def test_pods_have_a_source_range_of_no_service():
     rows = node_rows(SETTINGS, NodeState(LOCAL))
     assert list(rows.source_ranges) == [SourceRangeKey(32 + 96 + 16, 0, packed(Address("10.42.0.0")))]
     assert set(rows.local_addr) == {LocalAddrKey(packed(address)) for address in LOCAL}
+
+
+def test_the_programs_are_told_that_frontends_stand_apart():
+    rows = node_rows(SETTINGS, NodeState(LOCAL, stands_apart=True))
+    assert says_apart(rows)
+    assert rows.config[IndexKey(0)].flags == ConfigFlag.DETECTS_PODS4 | ConfigFlag.STANDS_APART
+    assert not says_apart(node_rows(SETTINGS, NodeState(LOCAL)))
+
+
+@pytest.mark.parametrize(
+    ("address", "is_apart"),
+    [("10.96.0.10", True), ("0.0.0.0", True), ("192.168.60.11", False), ("127.0.0.9", False), ("fd96::a", True)],
+)
+def test_a_frontend_on_an_address_of_this_node_does_not_stand_apart(address: str, is_apart: bool):
+    frontends = [FrontendKey(packed(Address(each)), 53, 17) for each in ("10.96.0.1", address)]
+    assert stand_apart(frontends, LOCAL) is is_apart

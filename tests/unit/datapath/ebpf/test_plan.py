@@ -18,7 +18,10 @@ SERVED = (
     " external_view=CLUSTER external_verdict=REJECT"
 )
 FOR_EVER = "last_generation=4294967295"
-NO_PACKETS = "node_address4=:: node_address6=:: flags=0 masquerade_mark=16384 udp_timeout_s=30 udp_stream_timeout_s=120"
+NO_PACKETS = (
+    "node_address4=:: node_address6=:: flags=STANDS_APART masquerade_mark=16384 udp_timeout_s=30"
+    " udp_stream_timeout_s=120"
+)
 
 
 def prepared(old: ServiceTable | None, new: ServiceTable) -> str:

@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 
 from kbpf.datapath.ebpf.defer import DeferSettings
-from kbpf.datapath.ebpf.node import NodeState, node_rows
+from kbpf.datapath.ebpf.node import NodeState, node_rows, says_apart, stand_apart
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
     BackendKey,
+    ConfigFlag,
     IndexKey,
+    Kind,
     LocalAddrKey,
     LocalAddrValue,
     MembershipKey,
@@ -55,7 +57,8 @@ def rows() -> Rows:
 
 def told(rows: Rows, table: ServiceTable = TABLE, masquerades: bool = True) -> list[str]:
     settings = DeferSettings(serves_packets=True, spilled=spilled(rows, table))
-    node = node_rows(NODE_SETTINGS, NodeState(LOCAL, masquerades=masquerades))
+    apart = says_apart(rows) and stand_apart(rows.frontends, LOCAL)
+    node = node_rows(NODE_SETTINGS, NodeState(LOCAL, masquerades=masquerades, stands_apart=apart))
     return list(differences(rows, table, settings, node))
 
 
@@ -182,6 +185,16 @@ def test_what_the_rows_say_of_the_node_is_compared(rows: Rows):
         "node: config: differs in masquerade_mark",
     ]
     assert "node: config: differs in flags, masquerade_mark" in told(rows, masquerades=False)
+
+
+def test_that_frontends_stand_apart_is_told_where_it_is_not_so(rows: Rows):
+    key = next(key for key, value in rows.frontends.items() if value.kind == Kind.LOAD_BALANCER_IP)
+    rows.frontends[key._replace(address=packed(next(iter(LOCAL))))] = rows.frontends[key]
+    assert says_apart(rows)
+    assert "node: config: differs in flags" in told(rows)
+    config = rows.config[IndexKey(0)]
+    rows.config[IndexKey(0)] = config._replace(flags=config.flags & ~ConfigFlag.STANDS_APART)
+    assert "node: config: differs in flags" not in told(rows), "programs may be left to look"
 
 
 def test_the_ranges_of_pods_are_compared_one_by_one():
