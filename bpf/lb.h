@@ -167,14 +167,17 @@ static __always_inline bool read_slot(const struct service_value *service, __u32
 		.view = view,
 		.position = bpf_get_prandom_u32() % count,
 	};
-	struct slot_value *found = slots.lookup(&key), slot;
+	struct slot_value *found = slots.lookup(&key);
 
 	if (!found)
 		return false;
-	slot = *found;
-	if (slot.service_id != service->id || slot.generation != service->generation)
-		return false;
-	return read_backend(slot.backend_id, backend);
+	backend->address = found->backend.address;
+	backend->port = found->backend.port;
+	backend->protocol = found->backend.protocol;
+	backend->id = found->backend_id;
+	/* A recycled row is written from its head: who has read any of that sees another head. */
+	barrier();
+	return found->service_id == service->id && found->generation == service->generation;
 }
 
 /* Holds on both sides of a change of generation for those who stay. */

@@ -178,10 +178,20 @@ struct slot_key {
 	__u16 position;
 };
 
+/* What a backend id stands for. */
+struct backend_address {
+	struct address address;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+
+/* Says itself where the backend is: who has chosen needs no look into another map. */
 struct slot_value {
-	__u32 backend_id;
 	__u32 service_id;
 	__u32 generation;
+	__u32 backend_id;
+	struct backend_address backend;
 };
 
 struct backend_key {

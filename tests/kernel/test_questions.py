@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kbpf.datapath.ebpf.ids import backend_address
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.demo.proxy import Proxy
+from kbpf.model.address import Address, packed
 from kbpf.model.objects import DATAPATH_ANNOTATION
 from tests.builders import endpoint_slice, port, service, slice_port
 from tests.kernel.asking import asked, deciding, status, verified
@@ -200,10 +202,14 @@ def test_a_corrupted_row_is_named_with_its_service(
     with maps_of(world) as maps:
         key, row = next((key, row) for key, row in maps.backends.entries().items())
         maps.backends.update({key: row._replace(port=9)})
+        slot, value = next((slot, value) for slot, value in maps.slots.entries().items() if value.backend_id != key.id)
+        maps.slots.update({slot: value._replace(backend=backend_address(packed(Address("10.42.1.1")), 9, 6))})
     status_code, lines = verified(world, manifests)
     assert status_code == 1
-    assert any(line.startswith("shop/web:http (IPv4): cluster list: has beyond 10.42.1.1") for line in lines), lines
-    assert any("cluster list: lacks 10.42.1.1" in line for line in lines)
+    head = "shop/web:http (IPv4): cluster list: "
+    assert any(line.startswith(f"{head}has beyond 10.42.1.1") for line in lines), lines
+    assert any(line.startswith(f"{head}lacks 10.42.1.1") for line in lines), lines
+    assert any(line.startswith(f"{head}backends id={key.id}: port=9 instead of ") for line in lines), lines
 
 
 def test_a_frontend_that_is_gone_and_one_of_nobody_are_named(

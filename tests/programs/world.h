@@ -67,7 +67,6 @@ static void put_generation(struct model *model)
 		for (__u32 i = 0; i < model->count[view]; i++) {
 			__u32 id = model->members[view][i];
 			struct slot_key slot_key = {model->id, model->generation, view, i};
-			struct slot_value slot = {id, model->id, model->generation};
 			struct membership_key key = {model->id, id, view};
 			struct membership_value *known = membership.lookup(&key);
 			struct membership_value member = {model->generation, model->generation,
@@ -78,6 +77,11 @@ static void put_generation(struct model *model)
 				.port = htons(8080 + id % 2),
 				.protocol = model->protocol,
 				.id = id};
+			struct slot_value slot = {
+				model->id,
+				model->generation,
+				id,
+				{backend.address, backend.port, backend.protocol}};
 
 			if (known && known->last_generation == model->generation - 1)
 				member.first_generation = known->first_generation;

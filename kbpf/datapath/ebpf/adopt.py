@@ -22,6 +22,7 @@ from kbpf.datapath.ebpf.shapes import (
     ServiceKey,
     ServiceValue,
     SlotKey,
+    SlotValue,
     SourceRangeKey,
     View,
 )
@@ -119,9 +120,9 @@ def _service(found: list[FrontendRow], rows: Rows, leading: Counter[int]) -> Ser
 def _backends(service: ServiceValue, view: View, rows: Rows, ids: Ids) -> tuple[int, ...]:
     count = service.n_local if view is View.LOCAL else service.n_cluster
     slots = (rows.slots.get(SlotKey(service.id, service.generation, view, position)) for position in range(count))
-    return tuple(
-        slot.backend_id
-        if slot is not None and slot[1:] == (service.id, service.generation) and ids.is_backend(slot.backend_id)
-        else UNREADABLE
-        for slot in slots
-    )
+    return tuple(_backend(slot, service, ids) if slot is not None else UNREADABLE for slot in slots)
+
+
+def _backend(slot: SlotValue, service: ServiceValue, ids: Ids) -> int:
+    is_backend = ids.is_backend(slot.backend_id) and ids.address(slot.backend_id) == slot.backend
+    return slot.backend_id if is_backend and slot[:2] == (service.id, service.generation) else UNREADABLE

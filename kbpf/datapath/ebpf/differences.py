@@ -60,7 +60,7 @@ def full(
 def partial(maps: MapSet, memory: Memory, table: ServiceTable, dirty: Set[ServiceName]) -> Difference:
     """The maps are not read but for what clients leave there."""
     change = memory.installed.change(table, dirty)
-    known = change.known
+    known = change.known(memory.installed.ids)
     known.config, known.local_addr = memory.node.config, memory.node.local_addr
     known.source_ranges.update(memory.node.source_ranges)
     known.affinity = _affinity_of_gone(maps, change)

@@ -4,7 +4,7 @@
 one for every service port it is shown, and `plan` turns the difference of the rows into writes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -38,6 +38,9 @@ UNREADABLE = 0
 
 SERVICE_BITS, V4_MAPPED_BITS = 32, 96
 """What stands before the address in the key of a source range, and before the IPv4 address in that."""
+
+AddressOf = Callable[[int], BackendAddress]
+"""What a backend id stands for."""
 
 FrontendRows = tuple[tuple[FrontendKey, FrontendValue], ...]
 
@@ -93,7 +96,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
             layout.NAMES.name: 1 if self.service_id else 0,
         }
 
-    def add_to(self, rows: Rows) -> None:
+    def add_to(self, rows: Rows, address_of: AddressOf) -> None:
         rows.frontends.update(self.frontends)
         if not self.service_id:
             return
@@ -101,15 +104,18 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
             self.generation, len(self.cluster), len(self.local), self.service_id, self.affinity_timeout_s
         )
         rows.names[NameKey(self.service_id)] = NameValue.of(self.name)
-        rows.slots.update(self._slots())
+        rows.slots.update(self._slots(address_of))
         rows.membership.update(self._membership())
         rows.source_ranges.update((key, SourceRangeValue(key.service_id)) for key in self.source_ranges)
 
-    def _slots(self) -> Iterator[tuple[SlotKey, SlotValue]]:
+    def _slots(self, address_of: AddressOf) -> Iterator[tuple[SlotKey, SlotValue]]:
         service_id, generation = self.service_id, self.generation
         for view, backends in enumerate(self.lists):
             for position, backend in enumerate(backends):
-                yield SlotKey(service_id, generation, view, position), SlotValue(backend, service_id, generation)
+                yield (
+                    SlotKey(service_id, generation, view, position),
+                    SlotValue(service_id, generation, backend, address_of(backend)),
+                )
 
     def _membership(self) -> Iterator[tuple[MembershipKey, MembershipValue]]:
         service_id, generation = self.service_id, self.generation

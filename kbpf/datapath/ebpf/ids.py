@@ -4,6 +4,7 @@ A stale affinity row or a socket's record may name an id long after its row is g
 the config map and only grow. `installed` asks for ids; `adopt` takes over what an earlier process gave.
 """
 
+import struct
 from collections.abc import Iterable
 from typing import NewType
 
@@ -11,15 +12,22 @@ from kbpf.datapath.ebpf.shapes import FIRST_RESERVED_ID, BackendKey, BackendValu
 from kbpf.errors import MapFull
 
 BackendAddress = NewType("BackendAddress", bytes)
-"""What a backend id stands for, for ever: address, port and protocol in one, as there are as many as endpoints."""
+"""What a backend id stands for, for ever: address, port and protocol in one, as there are as many as endpoints.
+
+It is `struct backend_address` of the programs, which stands so in each slot.
+"""
+
+_STRUCT = struct.Struct(">16sHBx")
+_NO_ADDRESS = BackendAddress(bytes(_STRUCT.size))
 
 
 def backend_address(address: bytes, port: int, protocol: int) -> BackendAddress:
-    return BackendAddress(address + port.to_bytes(2, "big") + bytes((protocol,)))
+    return BackendAddress(_STRUCT.pack(address, port, protocol))
 
 
-def _row(address: BackendAddress, number: int) -> BackendValue:
-    return BackendValue(address[:-3], int.from_bytes(address[-3:-1], "big"), address[-1], number)
+def backend_row(address: bytes, number: int) -> BackendValue:
+    where, port, protocol = _STRUCT.unpack(address)
+    return BackendValue(where, port, protocol, number)
 
 
 class Ids:
@@ -51,6 +59,10 @@ class Ids:
             self.adopt_backend(number, address)
         return number
 
+    def address(self, number: int) -> BackendAddress:
+        """Nothing but zeroes for a number that is no backend's."""
+        return self._addresses.get(number, _NO_ADDRESS)
+
     def find(self, address: BackendAddress) -> int | None:
         return self._ids.get(address)
 
@@ -79,16 +91,16 @@ class Ids:
             elif users > 2:
                 self._shared[number] = users - 1
 
-    def drop_unused(self) -> dict[BackendKey, BackendValue]:
-        """Forget the backends that no service port has (any more), and say which rows they had."""
-        rows = self.rows(self._unused)
-        for number in self._unused:
-            del self._ids[self._addresses.pop(number)]
+    def drop_unused(self) -> dict[int, BackendAddress]:
+        """Forget the backends that no service port has (any more), and say what they were."""
+        dropped = {number: self._addresses.pop(number) for number in self._unused}
+        for address in dropped.values():
+            del self._ids[address]
         self._unused.clear()
-        return rows
+        return dropped
 
     def rows(self, numbers: Iterable[int]) -> dict[BackendKey, BackendValue]:
-        return {BackendKey(number): _row(self._addresses[number], number) for number in numbers}
+        return {BackendKey(number): backend_row(self._addresses[number], number) for number in numbers}
 
     @property
     def used(self) -> Iterable[int]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from kbpf.datapath.ebpf import layout
 from kbpf.datapath.ebpf.admit import Admission
 from kbpf.datapath.ebpf.defer import SERVED, Deferral, DeferSettings, PortKey, deferrals
-from kbpf.datapath.ebpf.encode import Encoded
-from kbpf.datapath.ebpf.ids import Ids
+from kbpf.datapath.ebpf.encode import AddressOf, Encoded
+from kbpf.datapath.ebpf.ids import BackendAddress, Ids, backend_row
 from kbpf.datapath.ebpf.room import Room
 from kbpf.datapath.ebpf.rows import AnySpec, Rows
 from kbpf.datapath.ebpf.shapes import BackendKey, BackendValue, DeferReason, FrontendFlag, FrontendValue, Kind
@@ -38,7 +38,7 @@ class Change:
     after: list[Encoded] = field(default_factory=list)
     new_backends: range = range(0)
     """Their ids."""
-    old_backends: dict[BackendKey, BackendValue] = field(default_factory=dict)
+    old_backends: dict[int, BackendAddress] = field(default_factory=dict)
 
     @property
     def gone_services(self) -> frozenset[int]:
@@ -51,12 +51,13 @@ class Change:
         both = ((old.service_id, new.service_id) for old, new in pairs if new.affinity_timeout_s)
         return {old: new for old, new in both if old not in (0, new)}
 
-    @property
-    def known(self) -> Rows:
-        return _rows(self.before, self.old_backends)
+    def known(self, ids: Ids) -> Rows:
+        old = self.old_backends
+        rows = {BackendKey(number): backend_row(address, number) for number, address in old.items()}
+        return _rows(self.before, rows, lambda number: old.get(number) or ids.address(number))
 
     def wanted(self, ids: Ids) -> Rows:
-        return _rows(self.after, ids.rows(self.new_backends))
+        return _rows(self.after, ids.rows(self.new_backends), ids.address)
 
 
 class Installed:
@@ -95,7 +96,7 @@ class Installed:
     def everything(self) -> Rows:
         """All that the maps must hold; counted anew."""
         encoded = [each for ports in self._ports.values() for each in ports.values()]
-        rows = _rows(encoded, self.ids.rows(self.ids.used))
+        rows = _rows(encoded, self.ids.rows(self.ids.used), self.ids.address)
         self.used = Counter({spec.name: len(held) for spec, held in rows})
         self.generations = {}
         return rows
@@ -107,7 +108,8 @@ class Installed:
     def rows_of(self, services: Iterable[ServiceName]) -> Rows:
         """All that the maps hold of them."""
         encoded = [each for name in services for each in self._ports.get(name, {}).values()]
-        return _rows(encoded, self.ids.rows(frozenset().union(*(each.backends for each in encoded))))
+        backends = self.ids.rows(frozenset().union(*(each.backends for each in encoded)))
+        return _rows(encoded, backends, self.ids.address)
 
     @property
     def lacking(self) -> dict[str, int]:
@@ -206,8 +208,8 @@ def _is_external(value: FrontendValue) -> bool:
     return value.kind != Kind.CLUSTER_IP and not value.flags & FrontendFlag.DEFER_PACKETS
 
 
-def _rows(encoded: Iterable[Encoded], backends: dict[BackendKey, BackendValue]) -> Rows:
+def _rows(encoded: Iterable[Encoded], backends: dict[BackendKey, BackendValue], address_of: AddressOf) -> Rows:
     rows = Rows(backends=backends)
     for each in encoded:
-        each.add_to(rows)
+        each.add_to(rows, address_of)
     return rows

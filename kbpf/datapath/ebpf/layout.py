@@ -80,7 +80,7 @@ SLOTS = MapSpec(
     "slots",
     MapType.HASH,
     Layout("slot_key", SlotKey, "service_id:I generation:I view:H position:H"),
-    Layout("slot_value", SlotValue, "backend_id:I service_id:I generation:I"),
+    Layout("slot_value", SlotValue, "service_id:I generation:I backend_id:I backend:20s"),
     262144,
     BPF_F_NO_PREALLOC,
 )

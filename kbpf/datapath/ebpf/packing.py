@@ -25,7 +25,7 @@ class Member(NamedTuple):
 class Layout(Generic[Row]):
     """One C struct: its name there, the row it becomes here, and `member:format` for each member, pads included.
 
-    >>> Layout("slot_value", SlotValue, "backend_id:I service_id:I generation:I").pack(SlotValue(1, 2, 3))
+    >>> Layout("udp_conn_key", UdpConnKey, "netns_cookie:Q socket_cookie:Q").pack(UdpConnKey(1, 2))
     """
 
     def __init__(self, struct_name: str, row: type[Row], members: str) -> None:

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from kbpf.datapath.ebpf import text
-from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, LOCAL_ADDR, SERVICES, SLOTS
+from kbpf.datapath.ebpf.layout import FRONTENDS, LOCAL_ADDR, SERVICES, SLOTS
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
     NODE_PORT_ADDRESS,
-    BackendKey,
     FrontendKey,
     FrontendValue,
     LocalAddrKey,
@@ -47,10 +46,6 @@ def _behind(rows: Rows, flow: Flow, frontend: FrontendValue) -> Iterator[str]:
     for position in range(min(count, SHOWN_SLOTS)):
         key = SlotKey(service.id, service.generation, view, position)
         slot = rows.slots.get(key)
-        backend = rows.backends.get(BackendKey(slot.backend_id)) if slot else None
-        if slot is None or backend is None:
-            yield f"{text.key_line(SLOTS, key)}: leads nowhere"
-        else:
-            yield f"slot {position} of {view.name}: {text.row_line(BACKENDS, BackendKey(slot.backend_id), backend)}"
+        yield f"{text.key_line(SLOTS, key)}: leads nowhere" if slot is None else text.row_line(SLOTS, key, slot)
     if count > SHOWN_SLOTS:
         yield f"and {count - SHOWN_SLOTS} more slots"

@@ -6,11 +6,11 @@ here and named by `verify`.
 
 from collections.abc import Iterator
 
+from kbpf.datapath.ebpf.ids import backend_row
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
     FIRST_RESERVED_ID,
     NODE_PORT_ADDRESS,
-    BackendKey,
     DeferReason,
     FrontendFlag,
     FrontendKey,
@@ -80,9 +80,11 @@ def backends(rows: Rows, service: ServiceValue, view: View) -> Iterator[Backend 
     count = service.n_local if view is View.LOCAL else service.n_cluster
     for position in range(count):
         slot = rows.slots.get(SlotKey(service.id, service.generation, view, position))
-        backend = rows.backends.get(BackendKey(slot.backend_id)) if slot else None
-        is_sound = slot and backend and slot[1:] == (service.id, service.generation) and backend.id == slot.backend_id
-        yield Backend(unpacked(backend.address), backend.port) if backend and is_sound else None
+        if slot is None or slot[:2] != (service.id, service.generation):
+            yield None
+        else:
+            row = backend_row(slot.backend, slot.backend_id)
+            yield Backend(unpacked(row.address), row.port)
 
 
 def _backends(rows: Rows, service: ServiceValue, view: View) -> Iterator[Backend]:

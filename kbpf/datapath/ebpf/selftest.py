@@ -14,6 +14,7 @@ from pathlib import Path
 from kbpf.datapath.ebpf import links
 from kbpf.datapath.ebpf.child import ask
 from kbpf.datapath.ebpf.filesystem import scratch_cgroup
+from kbpf.datapath.ebpf.ids import backend_address
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.datapath.ebpf.shapes import (
@@ -116,6 +117,7 @@ def _write(maps: Maps, protocol: int, number: int, port: int) -> None:
     kind, views = Kind.EXTERNAL_IP, (View.CLUSTER, Verdict.REJECT, View.CLUSTER, Verdict.REJECT)
     maps.backends.update({BackendKey(number): BackendValue(packed(_LOOPBACK), port, protocol, number)})
     maps.membership.update({MembershipKey(number, number, View.CLUSTER): MembershipValue(1, 1, number, number)})
-    maps.slots.update({SlotKey(number, 1, View.CLUSTER, 0): SlotValue(number, number, 1)})
+    slot = SlotValue(number, 1, number, backend_address(packed(_LOOPBACK), port, protocol))
+    maps.slots.update({SlotKey(number, 1, View.CLUSTER, 0): slot})
     maps.services.update({ServiceKey(number): ServiceValue(1, 1, 0, number, 0)})
     maps.frontends.update({key: FrontendValue(*key, kind, number, 0, 0, *views)})

@@ -177,9 +177,12 @@ class SlotKey(NamedTuple):
 
 
 class SlotValue(NamedTuple):
-    backend_id: int
+    """`backend` is its address, port and protocol in one, see `ids.backend_address`."""
+
     service_id: int
     generation: int
+    backend_id: int
+    backend: bytes
 
 
 class BackendKey(NamedTuple):

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kbpf.datapath.ebpf import layout, shapes
+from kbpf.datapath.ebpf.ids import backend_address, backend_row
 from kbpf.datapath.ebpf.rows import SYNCED_MAPS, AnySpec, Rows
-from kbpf.model.address import packed, parse_address, unpacked
+from kbpf.model.address import host_port, packed, parse_address, unpacked
 
 ARROW = " -> "
 
@@ -53,11 +54,24 @@ def _enumeration(numbers: type[IntEnum]) -> Words:
     return Words(partial(_name, numbers), partial(_number, numbers))
 
 
+def _backend_words(raw: bytes) -> str:
+    row = backend_row(raw, 0)
+    return f"{host_port(unpacked(row.address), row.port)}/{_name(Protocol, row.protocol)}"
+
+
+def _backend(word: str) -> bytes:
+    place, _, protocol = word.rpartition("/")
+    address, _, port = place.rpartition(":")
+    return backend_address(packed(parse_address(address.strip("[]"))), int(port), _number(Protocol, protocol))
+
+
 _ADDRESS = Words(unpacked, lambda word: packed(parse_address(word)))
 _PLAIN = Words(str, int)
+_BACKEND = Words(_backend_words, _backend)
 _TEXT = Words(lambda raw: str(shapes.NameValue(raw)), lambda word: shapes.NameValue.of(word).text)
 _WORDS = {
     "address": _ADDRESS,
+    "backend": _BACKEND,
     "client": _ADDRESS,
     "node_address4": _ADDRESS,
     "node_address6": _ADDRESS,

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kbpf.datapath.ebpf.encode import SERVICE_BITS
+from kbpf.datapath.ebpf.ids import backend_row
 from kbpf.datapath.ebpf.node import POD_RANGES
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
     NODE_PORT_ADDRESS,
-    BackendKey,
     ConfigFlag,
     DeferReason,
     FrontendFlag,
@@ -165,9 +165,7 @@ def _select(rows: Rows, frontend: FrontendValue, view: View, verdict: int) -> Tr
 
 def _read_slot(rows: Rows, service: ServiceValue, view: View, protocol: int, position: int) -> Backend | None:
     slot = rows.slots.get(SlotKey(service.id, service.generation, view, position))
-    if slot is None or slot[1:] != (service.id, service.generation):
+    if slot is None or slot[:2] != (service.id, service.generation):
         return None
-    backend = rows.backends.get(BackendKey(slot.backend_id))
-    if backend is None or backend.id != slot.backend_id or backend.protocol != protocol:
-        return None
-    return Backend(unpacked(backend.address), backend.port)
+    backend = backend_row(slot.backend, slot.backend_id)
+    return Backend(unpacked(backend.address), backend.port) if backend.protocol == protocol else None

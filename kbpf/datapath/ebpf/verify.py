@@ -12,7 +12,8 @@ from kbpf.datapath.ebpf import text
 from kbpf.datapath.ebpf.adopt import CONFIG_KEY, NO_CONFIG
 from kbpf.datapath.ebpf.defer import SERVED, Deferrals, DeferSettings, PortKey, deferrals
 from kbpf.datapath.ebpf.encode import frontend_key, frontend_rows, source_ranges
-from kbpf.datapath.ebpf.layout import FRONTENDS, LOCAL_ADDR, SERVICES, SLOTS, SOURCE_RANGES
+from kbpf.datapath.ebpf.ids import backend_row
+from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, LOCAL_ADDR, SERVICES, SLOTS, SOURCE_RANGES
 from kbpf.datapath.ebpf.node import POD_RANGES
 from kbpf.datapath.ebpf.reading import backends
 from kbpf.datapath.ebpf.rows import AnyRows, AnySpec, Rows
@@ -149,6 +150,12 @@ class PortCheck:
             member = self.rows.membership.get(MembershipKey(service.id, slot.backend_id, view))
             if member is None or not member.first_generation <= service.generation <= member.last_generation:
                 yield f"{head}: backend {slot.backend_id} is in a slot and no member"
+            key, wanted = BackendKey(slot.backend_id), backend_row(slot.backend, slot.backend_id)
+            row = self.rows.backends.get(key)
+            if row is None:
+                yield f"{head}: lacks {text.key_line(BACKENDS, key)}"
+            elif row != wanted:
+                yield f"{head}: {_fields(BACKENDS, key, row, wanted)}"
 
 
 def _by_service(keys: Iterable[_Key]) -> dict[int, list[_Key]]:

@@ -123,7 +123,7 @@ def test_what_old_programs_write_until_the_new_ones_are_in_force_follows(own_pin
     loader.ensure_loaded(own_pins, build)
     client = AffinityKey(bytes(16), 7)
     old.affinity.update({client: AffinityValue(1, 2, 7)})
-    old.slots.update({SlotKey(1, 1, 0, 0): SlotValue(1, 1, 1)})
+    old.slots.update({SlotKey(1, 1, 0, 0): SlotValue(1, 1, 1, bytes(20))})
     growth.finish(own_pins, build.maps)
     new = Maps.open(own_pins)
     assert new.affinity.lookup(client) == AffinityValue(1, 2, 7)

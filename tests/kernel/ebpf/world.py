@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kbpf.datapath.ebpf import shapes
+from kbpf.datapath.ebpf.ids import backend_address
 from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.shapes import DeferReason, FrontendFlag, Kind, Verdict, View
 from kbpf.demo.patience import patient
@@ -182,7 +183,8 @@ def put_generation(
             first = known.first_generation if known and known.last_generation == generation - 1 else generation
             maps.membership.update({key: shapes.MembershipValue(first, generation, service_id, backend.id)})
             slot = shapes.SlotKey(service_id, generation, view, position)
-            maps.slots.update({slot: shapes.SlotValue(backend.id, service_id, generation)})
+            address = backend_address(packed(Address(backend.address)), backend.port, protocol)
+            maps.slots.update({slot: shapes.SlotValue(service_id, generation, backend.id, address)})
     value = shapes.ServiceValue(generation, len(cluster), len(local), service_id, affinity_timeout_s)
     maps.services.update({shapes.ServiceKey(service_id): value})
 

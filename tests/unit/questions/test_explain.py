@@ -2,7 +2,9 @@
 
 import pytest
 
+from kbpf.datapath.ebpf.ids import backend_address, backend_row
 from kbpf.errors import UsageError
+from kbpf.model.address import Address, packed
 from kbpf.model.flow import Flow, Origin
 from kbpf.model.names import Protocol
 from kbpf.questions.explain import Explanation, document, kernel_side, verdict_words, wanted_side
@@ -70,8 +72,8 @@ def test_a_kernel_that_holds_something_else_differs():
     node = AskedNode().sync(TABLE)
     maps = node.programs.maps
     assert maps is not None
-    key, row = next((key, row) for key, row in maps.backends.entries().items() if row.port == 8080)
-    maps.backends.update({key: row._replace(port=9)})
+    key, row = next((key, row) for key, row in maps.slots.entries().items() if backend_row(row.backend, 0).port == 8080)
+    maps.slots.update({key: row._replace(backend=backend_address(packed(Address("10.42.1.5")), 9, 6))})
     found = explained(node, flow(Origin.POD, POD, "10.96.0.10"))
     assert "only wanted: 10.42." in found.difference
     assert "only in the kernel: 10.42." in found.difference

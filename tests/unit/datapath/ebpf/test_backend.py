@@ -195,7 +195,7 @@ DAMAGE = {
     ),
 }
 SURPLUS = {
-    "surplus slot": lambda maps: maps.slots.update({SlotKey(9, 1, View.CLUSTER, 0): SlotValue(1, 9, 1)}),
+    "surplus slot": lambda maps: maps.slots.update({SlotKey(9, 1, View.CLUSTER, 0): SlotValue(9, 1, 1, bytes(20))}),
     "surplus frontend": lambda maps: maps.frontends.update(
         {key._replace(port=9): value._replace(port=9) for key, value in maps.frontends.entries().items()}
     ),

@@ -9,6 +9,7 @@ from kbpf.datapath.ebpf.encode import (
     source_range,
     source_ranges,
 )
+from kbpf.datapath.ebpf.ids import backend_address
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
     NAME_LENGTH,
@@ -123,13 +124,16 @@ def test_a_source_range_counts_the_bits_of_the_service_and_of_the_mapped_prefix(
 
 def test_backend_addresses_carry_the_protocol():
     port = resolved(endpoint_slice("web", "10.42.1.5"))
-    assert backend_addresses(port, port.cluster) == [packed(Address("10.42.1.5")) + b"\x1f\x90\x06"]
+    assert backend_addresses(port, port.cluster) == [packed(Address("10.42.1.5")) + b"\x1f\x90\x06\x00"]
+
+
+PLACES = {number: backend_address(packed(Address(f"10.42.1.{number}")), 8080, 6) for number in (7, 8)}
 
 
 def test_a_service_is_named_as_the_rules_name_it_and_one_without_an_id_is_not():
     rows = Rows()
-    Encoded((), 5, 3, name="shop/web:http").add_to(rows)
-    Encoded((), 0, name="shop/gone").add_to(rows)
+    Encoded((), 5, 3, name="shop/web:http").add_to(rows, PLACES.__getitem__)
+    Encoded((), 0, name="shop/gone").add_to(rows, PLACES.__getitem__)
     assert {key.id: str(name) for key, name in rows.names.items()} == {5: "shop/web:http"}
 
 
@@ -141,12 +145,12 @@ def test_the_longest_name_that_the_api_lets_pass_fits_and_comes_back():
 
 def test_a_service_has_one_row_and_each_list_its_slots_and_members():
     rows = Rows()
-    Encoded((), 5, 3, cluster=(7, 8), local=(8,), affinity_timeout_s=60).add_to(rows)
+    Encoded((), 5, 3, cluster=(7, 8), local=(8,), affinity_timeout_s=60).add_to(rows, PLACES.__getitem__)
     assert rows.services == {ServiceKey(5): ServiceValue(3, 2, 1, 5, 60)}
     assert rows.slots == {
-        SlotKey(5, 3, View.CLUSTER, 0): SlotValue(7, 5, 3),
-        SlotKey(5, 3, View.CLUSTER, 1): SlotValue(8, 5, 3),
-        SlotKey(5, 3, View.LOCAL, 0): SlotValue(8, 5, 3),
+        SlotKey(5, 3, View.CLUSTER, 0): SlotValue(5, 3, 7, PLACES[7]),
+        SlotKey(5, 3, View.CLUSTER, 1): SlotValue(5, 3, 8, PLACES[8]),
+        SlotKey(5, 3, View.LOCAL, 0): SlotValue(5, 3, 8, PLACES[8]),
     }
     assert rows.membership == {
         MembershipKey(5, 7, View.CLUSTER): MembershipValue(3, OPEN_END, 5, 7),
@@ -157,5 +161,6 @@ def test_a_service_has_one_row_and_each_list_its_slots_and_members():
 
 def test_a_service_port_that_is_deferred_whole_has_no_service_row():
     rows, port = Rows(), resolved()
-    Encoded(frontend_rows(port, port.frontends, dict.fromkeys(port.frontends, OPTED_OUT), 0)).add_to(rows)
+    frontends = frontend_rows(port, port.frontends, dict.fromkeys(port.frontends, OPTED_OUT), 0)
+    Encoded(frontends).add_to(rows, PLACES.__getitem__)
     assert [spec.name for spec, held in rows if held] == ["frontends"]

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbpf.datapath.ebpf import text
+from kbpf.datapath.ebpf.ids import backend_address
 from kbpf.datapath.ebpf.layout import AFFINITY
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
@@ -44,19 +45,24 @@ def test_rows_are_sorted_one_a_line_with_names_for_numbers():
 
 
 def test_a_value_that_belongs_to_another_key_shows_it():
-    rows = Rows(slots={SlotKey(1, 2, 0, 0): SlotValue(7, 1, 9)})
-    assert text.dump(rows) == "slots service_id=1 generation=2 view=CLUSTER position=0 -> backend_id=7 generation=9\n"
+    place = backend_address(packed(Address("10.42.1.7")), 53, 17)
+    rows = Rows(slots={SlotKey(1, 2, 0, 0): SlotValue(1, 9, 7, place)})
+    assert text.dump(rows) == (
+        "slots service_id=1 generation=2 view=CLUSTER position=0 -> generation=9 backend_id=7"
+        " backend=10.42.1.7:53/UDP\n"
+    )
 
 
 bytes16 = st.binary(min_size=16, max_size=16)
 byte, half, word = st.integers(0, 255), st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)
+places = st.builds(backend_address, bytes16, half, byte)
 rows = st.builds(
     Rows,
     frontends=st.dictionaries(
         st.builds(FrontendKey, bytes16, half, byte),
         st.builds(FrontendValue, bytes16, half, byte, byte, word, byte, byte, byte, byte, byte, byte),
     ),
-    slots=st.dictionaries(st.builds(SlotKey, word, word, half, half), st.builds(SlotValue, word, word, word)),
+    slots=st.dictionaries(st.builds(SlotKey, word, word, half, half), st.builds(SlotValue, word, word, word, places)),
     backends=st.dictionaries(st.builds(BackendKey, word), st.builds(BackendValue, bytes16, half, byte, word)),
     local_addr=st.dictionaries(st.builds(LocalAddrKey, bytes16), st.builds(LocalAddrValue, word)),
     affinity=st.dictionaries(st.builds(AffinityKey, bytes16, word), st.builds(AffinityValue, word, word, word)),

@@ -28,9 +28,12 @@ def frontend(address: str, service_id: int, **fields: object) -> str:
     return f"frontends address={address} port=80 protocol=TCP -> {value}\n"
 
 
+PLACES = {7: "10.42.1.7", 8: "10.42.2.8", 9: "[fd42::9]"}
+
+
 def slot(service_id: int, view: str, position: int, backend_id: int, generation: int = 3) -> str:
     key = f"service_id={service_id} generation={generation} view={view} position={position}"
-    return f"slots {key} -> backend_id={backend_id}\n"
+    return f"slots {key} -> backend_id={backend_id} backend={PLACES[backend_id]}:8080/TCP\n"
 
 
 MAPS = (
@@ -181,5 +184,5 @@ def test_an_external_address_without_endpoints_is_refused_to_pods_and_left_alone
 
 
 def test_a_value_that_belongs_to_another_key_is_a_miss():
-    rows = text.parse(MAPS.replace("backends id=8 -> ", "backends id=8 -> id=5 "))
+    rows = text.parse(MAPS.replace("position=1 -> ", "position=1 -> service_id=5 "))
     assert trace(rows, flow(Origin.POD, POD, "10.96.0.1")) == Trace(PASS, Reason.NO_BACKEND)

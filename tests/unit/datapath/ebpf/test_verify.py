@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kbpf.datapath.ebpf.defer import DeferSettings
+from kbpf.datapath.ebpf.ids import backend_address
 from kbpf.datapath.ebpf.node import NodeState, node_rows, says_apart, stand_apart
 from kbpf.datapath.ebpf.rows import Rows
 from kbpf.datapath.ebpf.shapes import (
@@ -86,6 +87,16 @@ def break_backend(rows: Rows) -> None:
     rows.backends[key] = rows.backends[key]._replace(port=9)
 
 
+def lose_backend(rows: Rows) -> None:
+    del rows.backends[BackendKey(rows.slots[first_slot(rows)].backend_id)]
+
+
+def move_slot(rows: Rows) -> None:
+    key = first_slot(rows)
+    place = backend_address(packed(Address("10.42.1.5")), 9, 6)
+    rows.slots[key] = rows.slots[key]._replace(backend=place)
+
+
 def break_slot(rows: Rows) -> None:
     key = first_slot(rows)
     rows.slots[key] = rows.slots[key]._replace(generation=77)
@@ -121,8 +132,10 @@ def break_flags(rows: Rows) -> None:
     [
         (break_count, "services id=2: n_local=1 instead of 0"),
         (break_timeout, "services id=2: affinity_timeout_s=5 instead of 10800"),
-        (break_backend, "cluster list: lacks 10.42.1.5:8080"),
-        (break_backend, "cluster list: has beyond 10.42.1.5:9"),
+        (break_backend, "cluster list: backends id=1: port=9 instead of 8080"),
+        (lose_backend, "cluster list: lacks backends id=1"),
+        (move_slot, "cluster list: lacks 10.42.1.5:8080"),
+        (move_slot, "cluster list: has beyond 10.42.1.5:9"),
         (break_slot, "cluster list: nothing behind slots service_id=2 generation=1 view=CLUSTER position=0"),
         (break_member, "is in a slot and no member"),
         (break_name, "is named shop/other in names"),
