@@ -36,7 +36,7 @@ from tests.bench.control_outcome import Outcome, goals, table
 from tests.bench.goal import judge
 from tests.bench.slice_watch import SliceWatch
 from tests.bench.switch_probe import SwitchProbe
-from tests.bench.usage import resident
+from tests.bench.usage import cpu_s, resident
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay, create_node
 from tests.cluster.programs import Program
@@ -56,12 +56,6 @@ PAUSE_S = 0.1
 
 PROXY = "proxy"
 """The cgroup of the proxy and its children, below the one whose sockets it serves."""
-
-
-def cpu_s(cgroup: Path) -> float:
-    """Of all processes that are or were in it."""
-    lines = dict(line.split() for line in (cgroup / "cpu.stat").read_text().splitlines())
-    return int(lines["usage_usec"]) / 1e6
 
 
 class Bench:

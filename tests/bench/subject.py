@@ -5,6 +5,7 @@ import socket
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from kbpf.demo.namespaces import Namespace
@@ -59,8 +60,9 @@ class BenchNode:
 
 
 class Subject:
-    def __init__(self, node: BenchNode, program: Program, timeout_s: float) -> None:
-        self._node, self._program = node, program
+    def __init__(self, node: BenchNode, program: Program, cgroup: Path, timeout_s: float) -> None:
+        """`cgroup`: of the program and its children alone."""
+        self._node, self._program, self._cgroup = node, program, cgroup
         self._timeout_s = timeout_s
         self.memory = PeakMemory(program.process.pid)
         self._cpu_s = 0.0
@@ -75,5 +77,5 @@ class Subject:
         elapsed_s = time.monotonic() - since
         # What a sync still does after its rules are there belongs to it.
         rest(self._program.process.pid, SETTLE_S, self._timeout_s, self.memory.sample)
-        before, self._cpu_s = self._cpu_s, cpu_s(self._program.process.pid)
+        before, self._cpu_s = self._cpu_s, cpu_s(self._cgroup)
         return Cost(elapsed_s, self._cpu_s - before)

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-TICKS = os.sysconf("SC_CLK_TCK")
 SAMPLE_S = 0.01
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_s(pid: int) -> float:
-    """User and system time of the process and of its children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS
+def cpu_s(cgroup: Path) -> float:
+    """User and system time of all processes that are or were in it, to the microsecond: a tick is too coarse here."""
+    lines = dict(line.split() for line in (cgroup / "cpu.stat").read_text().splitlines())
+    return int(lines["usage_usec"]) / 1e6
 
 
 class NeverAtRest(Exception):
