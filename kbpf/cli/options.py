@@ -13,11 +13,12 @@ from kbpf.config import Config
 from kbpf.configuration.document import encode
 from kbpf.configuration.loading import Loaded, load
 from kbpf.configuration.reading import ConfigurationFile, read_configuration
+from kbpf.datapath.ebpf.sizes import DEFAULT_ENTRIES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
-MAP_NAMES = tuple(spec.name for spec in own_settings.SIZED_MAPS)
+MAP_NAMES = tuple(DEFAULT_ENTRIES)
 HOST = (own_settings.CGROUP_ROOT, own_settings.BPFFS_ROOT, own_settings.IPTABLES_BACKEND)
 TRAFFIC = (*kubeproxy_settings.TRAFFIC, own_settings.NODE_IP)
 RUNNING = (

@@ -13,23 +13,7 @@ from kbpf.config import (
     TcAttachment,
     Underlay,
 )
-from kbpf.datapath.ebpf.capacity import GROWING
-from kbpf.datapath.ebpf.layout import (
-    ALL_MAPS,
-    CONNECTIONS,
-    FLOWS,
-    LOCAL_ADDR,
-    NAMES,
-    NUMBERED_MAPS,
-    SOURCE_RANGES,
-    UDP_CONN,
-)
-
-SIZED_MAPS = tuple(
-    spec
-    for spec in ALL_MAPS
-    if spec.name in NUMBERED_MAPS - {NAMES.name} or spec in (LOCAL_ADDR, CONNECTIONS, FLOWS, SOURCE_RANGES, UDP_CONN)
-)
+from kbpf.datapath.ebpf.sizes import DEFAULT_ENTRIES, GROWING, size_flag
 
 OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 NODE_IP = Setting(
@@ -131,12 +115,6 @@ def _room_words(name: str) -> str:
 
 
 MAP_ENTRIES = tuple(
-    Setting(
-        spec.size_flag,
-        (f"kbpf.mapEntries.{spec.name}",),
-        _room_words(spec.name),
-        MapEntries(),
-        default=str(spec.max_entries),
-    )
-    for spec in SIZED_MAPS
+    Setting(size_flag(name), (f"kbpf.mapEntries.{name}",), _room_words(name), MapEntries(), default=str(entries))
+    for name, entries in DEFAULT_ENTRIES.items()
 )

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kbpf.datapath.ebpf.capacity import GROWING
 from kbpf.datapath.ebpf.layout import ALL_MAPS
 from kbpf.datapath.ebpf.maps import pinned_info
 from kbpf.datapath.ebpf.pins import Pins
+from kbpf.datapath.ebpf.sizes import GROWING
 from kbpf.model.objects import EndpointSlice, Service
 from tests.builders import endpoint_slice, port, service, slice_port
 from tests.kernel.world import World, backends, eventually

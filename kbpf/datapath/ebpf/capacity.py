@@ -10,17 +10,16 @@ from kbpf.datapath.ebpf.layout import (
     ALL_MAPS,
     BACKENDS,
     FRONTENDS,
-    LOCAL_ADDR,
     MEMBERSHIP,
     SERVICES,
     SLOTS,
     SOURCE_RANGES,
 )
 from kbpf.datapath.ebpf.room import RESERVED
+from kbpf.datapath.ebpf.sizes import GROWING
 from kbpf.model.names import Protocol
 from kbpf.model.table import Backend, ServiceTable
 
-GROWING = frozenset(spec.name for spec in (FRONTENDS, SERVICES, SLOTS, BACKENDS, MEMBERSHIP, SOURCE_RANGES, LOCAL_ADDR))
 HEAD_ROOM = 2
 LIMIT = 2**22
 """Entries; what needs more is left to iptables."""

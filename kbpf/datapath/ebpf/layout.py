@@ -48,6 +48,7 @@ from kbpf.datapath.ebpf.shapes import (
     WantedKey,
     WantedValue,
 )
+from kbpf.datapath.ebpf.sizes import DEFAULT_ENTRIES
 
 LAYOUT_VERSION = 5
 FLOWS_SINCE = 4
@@ -65,7 +66,7 @@ FRONTENDS = MapSpec(
         "address:16s port:H protocol:B kind:B service_id:I flags:B defer_reason:B internal_view:B internal_verdict:B"
         " external_view:B external_verdict:B pad:2x",
     ),
-    65536,
+    DEFAULT_ENTRIES["frontends"],
     BPF_F_NO_PREALLOC,
 )
 SERVICES = MapSpec(
@@ -73,7 +74,7 @@ SERVICES = MapSpec(
     MapType.HASH,
     Layout("service_key", ServiceKey, "id:I"),
     Layout("service_value", ServiceValue, "generation:I n_cluster:H n_local:H id:I affinity_timeout_s:I"),
-    65536,
+    DEFAULT_ENTRIES["services"],
     BPF_F_NO_PREALLOC,
 )
 SLOTS = MapSpec(
@@ -81,7 +82,7 @@ SLOTS = MapSpec(
     MapType.HASH,
     Layout("slot_key", SlotKey, "service_id:I generation:I view:H position:H"),
     Layout("slot_value", SlotValue, "service_id:I generation:I backend_id:I backend:20s"),
-    262144,
+    DEFAULT_ENTRIES["slots"],
     BPF_F_NO_PREALLOC,
 )
 BACKENDS = MapSpec(
@@ -89,7 +90,7 @@ BACKENDS = MapSpec(
     MapType.HASH,
     Layout("backend_key", BackendKey, "id:I"),
     Layout("backend_value", BackendValue, "address:16s port:H protocol:B pad:x id:I"),
-    65536,
+    DEFAULT_ENTRIES["backends"],
     BPF_F_NO_PREALLOC,
 )
 MEMBERSHIP = MapSpec(
@@ -97,7 +98,7 @@ MEMBERSHIP = MapSpec(
     MapType.HASH,
     Layout("membership_key", MembershipKey, "service_id:I backend_id:I view:I"),
     Layout("membership_value", MembershipValue, "first_generation:I last_generation:I service_id:I backend_id:I"),
-    262144,
+    DEFAULT_ENTRIES["membership"],
     BPF_F_NO_PREALLOC,
 )
 AFFINITY = MapSpec(
@@ -105,14 +106,14 @@ AFFINITY = MapSpec(
     MapType.LRU_HASH,
     Layout("affinity_key", AffinityKey, "client:16s service_id:I pad:4x"),
     Layout("affinity_value", AffinityValue, "last_seen_ns:Q backend_id:I service_id:I"),
-    131072,
+    DEFAULT_ENTRIES["affinity"],
 )
 TRANSLATION = Layout(
     "translation",
     Translation,
     "frontend_address:16s backend_address:16s frontend_port:H backend_port:H service_id:I backend_id:I last_used_ms:I",
 )
-CONNECTIONS = MapSpec("connections", MapType.ARRAY, _INDEX, TRANSLATION, 65536)
+CONNECTIONS = MapSpec("connections", MapType.ARRAY, _INDEX, TRANSLATION, DEFAULT_ENTRIES["connections"])
 OWNERS = MapSpec(
     "owners",
     MapType.ARRAY,
@@ -137,14 +138,14 @@ UDP_CONN = MapSpec(
         UdpConnValue,
         "frontend_address:16s backend_address:16s frontend_port:H backend_port:H",
     ),
-    65536,
+    DEFAULT_ENTRIES["udp_conn"],
 )
 LOCAL_ADDR = MapSpec(
     "local_addr",
     MapType.HASH,
     Layout("local_addr_key", LocalAddrKey, "address:16s"),
     Layout("local_addr_value", LocalAddrValue, "flags:I"),
-    4096,
+    DEFAULT_ENTRIES["local_addr"],
     BPF_F_NO_PREALLOC,
 )
 CONFIG = MapSpec(
@@ -176,7 +177,7 @@ FLOWS = MapSpec(
         "frontend_address:16s backend_address:16s frontend_port:H backend_port:H client_port:H translated_port:H"
         " service_id:I backend_id:I last_seen_s:I seen:B flags:B view:B pad:x",
     ),
-    131072,
+    DEFAULT_ENTRIES["flows"],
 )
 FRAGMENTS = MapSpec(
     "fragments",
@@ -190,7 +191,7 @@ SOURCE_RANGES = MapSpec(
     MapType.LPM_TRIE,
     Layout("source_range_key", SourceRangeKey, "prefix_length:I service_id:I address:16s"),
     Layout("source_range_value", SourceRangeValue, "service_id:I"),
-    16384,
+    DEFAULT_ENTRIES["source_ranges"],
     BPF_F_NO_PREALLOC,
 )
 WANTED = MapSpec(
@@ -205,7 +206,7 @@ CHOICES = MapSpec(
     MapType.LRU_PERCPU_HASH,
     Layout("choice_key", ChoiceKey, "service_id:I backend_id:I"),
     _COUNTER,
-    16384,
+    DEFAULT_ENTRIES["choices"],
 )
 NAMES = MapSpec(
     "names",

@@ -11,6 +11,8 @@ from enum import IntEnum
 from itertools import starmap
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from kbpf.datapath.ebpf.sizes import size_flag
+
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
@@ -103,5 +105,5 @@ class MapSpec(Generic[Key, Value]):
 
     @property
     def size_flag(self) -> str:
-        """The option that sets max_entries: frontends -> --bpf-frontend-entries."""
-        return f"--bpf-{self.name.removesuffix('s').replace('_', '-')}-entries"
+        """The option that sets max_entries."""
+        return size_flag(self.name)

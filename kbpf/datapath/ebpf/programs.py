@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kbpf.datapath.ebpf import growth, links, loader, probe, selftest, source
-from kbpf.datapath.ebpf.capacity import GROWING, Sizes, fitting
+from kbpf.datapath.ebpf.capacity import Sizes, fitting
 from kbpf.datapath.ebpf.filesystem import ensure_bpffs, find_cgroup2
 from kbpf.datapath.ebpf.hooks import HOOKS
 from kbpf.datapath.ebpf.inheritance import take_flows
@@ -22,6 +22,7 @@ from kbpf.datapath.ebpf.maps import Maps, pinned_info
 from kbpf.datapath.ebpf.neighbours import neighbours
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.rows import AnySpec
+from kbpf.datapath.ebpf.sizes import GROWING
 from kbpf.datapath.ebpf.uplinks import Uplinks, programs_for
 from kbpf.datapath.interface import Answer, Feature, Support
 from kbpf.errors import LoadFailed, MapError

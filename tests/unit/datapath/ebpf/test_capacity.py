@@ -2,8 +2,9 @@
 
 import pytest
 
-from kbpf.datapath.ebpf.capacity import GROWING, LIMIT, demand, fitting
+from kbpf.datapath.ebpf.capacity import LIMIT, demand, fitting
 from kbpf.datapath.ebpf.shapes import AffinityKey, AffinityValue
+from kbpf.datapath.ebpf.sizes import GROWING
 from kbpf.model.flow import Origin
 from kbpf.model.table import ServiceTable
 from tests.builders import endpoint_slice, flow, port, service, slice_port, table_of
