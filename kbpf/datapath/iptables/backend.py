@@ -25,6 +25,10 @@ from kbpf.model.table import ServiceTable
 
 log = logging.getLogger(__name__)
 
+FRESH_S = 1.0
+"""So long what the probe found needs no second look. A first sync that waits longer, as for the API server, looks
+again: the host may have another kind of rules by then."""
+
 
 class IptablesDatapath:
     name = "iptables"
@@ -51,6 +55,8 @@ class IptablesDatapath:
         self._counting: frozenset[Family] = frozenset()
         self._run = run
         self._families: dict[Family, FamilyRules] = {}
+        self._found: tuple[HostTools, float] | None = None
+        """By the last probe, and when."""
         self._said: frozenset[str] = frozenset()
 
     # -- the seam ----------------------------------------------------------------------------------------------------
@@ -62,6 +68,7 @@ class IptablesDatapath:
             return Support(Answer.NO, str(error))
         except RulesLocked as error:
             return Support(Answer.UNKNOWN, str(error))
+        self._found = host, self._clock.monotonic()
         features = []
         for family in self._wanted_families:
             tool = host.tools.get(family)
@@ -147,11 +154,15 @@ class IptablesDatapath:
         """Find the tools once, and what they can do; what speaks against some of them is said then."""
         if self._families:
             return ()
-        host = self._choose()
+        host = self._found_just_now() or self._choose()
         if self._create_counters and self._create_counters(COUNTERS):
             self._counting = frozenset(family for family, tool in host.tools.items() if match_works(tool))
         self._families = {family: self._family(tool) for family, tool in host.tools.items()}
         return host.warnings
+
+    def _found_just_now(self) -> HostTools | None:
+        found, self._found = self._found, None
+        return found[0] if found and self._clock.monotonic() - found[1] < FRESH_S else None
 
     def _choose(self) -> HostTools:
         return choose_tools(self._run, self._flavour, self._wanted_families)

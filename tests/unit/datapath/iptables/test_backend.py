@@ -7,7 +7,7 @@ import pytest
 
 from kbpf.clock import FakeClock
 from kbpf.datapath.interface import Answer
-from kbpf.datapath.iptables.backend import IptablesDatapath
+from kbpf.datapath.iptables.backend import FRESH_S, IptablesDatapath
 from kbpf.datapath.iptables.commands import Completed, Run
 from kbpf.datapath.iptables.fake import FakeIptables, FaultyRun
 from kbpf.datapath.iptables.settings import IptablesSettings
@@ -263,6 +263,16 @@ def test_the_probe_names_the_programs_of_each_family_and_changes_nothing():
     ]
     assert support.features[0].reason == "iptables-nft 1.8.9"
     assert not any("restore" in argv[0] for argv in fake.calls)
+
+
+@pytest.mark.parametrize(("later_s", "looks"), [(FRESH_S / 2, 1), (FRESH_S, 2)])
+def test_what_the_probe_found_just_now_needs_no_second_look(later_s: float, looks: int):
+    fake, clock = FakeIptables(), FakeClock()
+    datapath = IptablesDatapath(IptablesSettings(), clock, run=fake)
+    datapath.probe()
+    clock.advance(later_s)
+    datapath.sync(web_table(), NOTHING, full=True)
+    assert fake.calls.count(("iptables-nft", "--version")) == looks
 
 
 def test_a_service_that_cannot_be_written_is_left_out_with_a_warning():
