@@ -88,8 +88,10 @@ static __always_inline bool read_frontend(struct frontend_key *key, struct front
 	       frontend->protocol == key->protocol;
 }
 
-/* Then an address is a frontend's or the node's, and whoever knows the one need not look for the
- * other. */
+/*
+ * Then an address is a frontend's or the node's, and whoever knows the one need not
+ * look for the other.
+ */
 static __always_inline bool frontends_stand_apart(void)
 {
 	int zero = 0;
