@@ -38,8 +38,18 @@ def test_comments_go_and_come_with_the_number_of_endpoints(comparison: Compariso
 
 
 def test_services_written_in_a_large_cluster_have_no_comments(comparison: Comparison) -> None:
-    crowds = [crowd(number, 120) for number in range(9)]
-    for _ in range(3):
-        comparison.show([tree for trees in crowds for tree in trees])
-        comparison.check(view=without_unused_chains)
+    # Large by one object: of many, those that a sync took before the thousandth endpoint would have comments.
+    endpoints = [endpoint(f"10.42.{1 + index // 250}.{1 + index % 250}") for index in range(1000)]
+    large = [service("crowd/large", "10.96.1.1", port(80)), endpoint_slice("crowd/large", PORTS, *endpoints)]
+    comparison.show(large)
+    comparison.check(view=without_unused_chains)
+    crowds = [crowd(number, 20) for number in range(5, 8)]
+    while crowds:
+        comparison.show([*large, *(tree for trees in crowds for tree in trees)])
+        comparison.check(f"{len(crowds)} more", without_unused_chains)
         crowds.pop()
+    for ruleset in map(without_unused_chains, comparison.pairs[0].read("IPv4")):
+        backends = [chain for (_, name), chain in ruleset.items() if name.startswith("KUBE-SEP-")]
+        rules = [rule for chain in backends for rule in chain.rules]
+        assert len(rules) > 2000
+        assert not any("crowd/" in rule for rule in rules)
