@@ -52,7 +52,7 @@ test-without-ebpf: setup ## what a machine does that cannot run eBPF; KBPF_LACKS
 test-vm: setup ## that on other kernels, in virtual machines; KERNELS=6.1,6.12,… or all; writes docs/kernels.md (root)
 	@scripts/setup.sh qemu-system-x86 mmdebstrap busybox-static e2fsprogs xz-utils zstd git debian-archive-keyring
 	if command -v vagrant >/dev/null; then cd vagrant && vagrant validate --ignore-provider; fi
-	vagrant/run --report $(or $(KERNELS),default)
+	vagrant/run --report "$(or $(KERNELS),default)"
 
 test-parity: setup cluster-tools ## kbpf's iptables rules against those of the real kube-proxy (root, minutes)
 	$(PYTEST) -m parity tests/parity tests/cluster --numprocesses=$(WORKERS) --dist=loadscope --ignore=tests/bench
