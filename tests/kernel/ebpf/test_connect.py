@@ -6,7 +6,7 @@ import pytest
 
 from kbpf.datapath.ebpf.layout import CONNECTIONS
 from kbpf.datapath.ebpf.probe import has_set_retval
-from kbpf.datapath.ebpf.shapes import IndexKey, OwnerValue, Reason
+from kbpf.datapath.ebpf.shapes import IndexKey, OwnerValue, Reason, Translation
 from kbpf.model.address import Address, packed
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import (
@@ -149,12 +149,14 @@ def test_a_connection_whose_slot_is_taken_sees_the_service_all_the_same(node: No
     number = pod.ask("open_socket", "tcp", "AF_INET")
     slot = slot_of(pod, number)
     other = OwnerValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries)
+    record = Translation(bytes(16), bytes(16), 0, 0, 0, 0, 0)
+    node.maps.connections.update({slot: record})
     node.maps.owners.update({slot: other})
     try:
         pod.ask("connect", number, VIP4, 80)
         assert pod.ask("peer", number) == [VIP4, 80]
         pod.ask("close", number)
-        assert node.maps.owners.lookup(slot) == other
+        assert (node.maps.owners.lookup(slot), node.maps.connections.lookup(slot)) == (other, record)
     finally:
         node.maps.owners.update({slot: OwnerValue(bytes(4), 0)})
 

@@ -5,7 +5,7 @@ from errno import ECONNREFUSED
 import pytest
 
 from kbpf.datapath.ebpf.layout import CONNECTIONS
-from kbpf.datapath.ebpf.shapes import IndexKey, OwnerValue
+from kbpf.datapath.ebpf.shapes import IndexKey, OwnerValue, Translation
 from tests.kernel.ebpf.conftest import Node
 from tests.kernel.ebpf.world import (
     BACKENDS4,
@@ -172,13 +172,15 @@ def test_a_socket_whose_slot_is_anothers_remembers_by_itself(node: Node, pod: Po
     number = pod.ask("open_socket", "udp", "AF_INET")
     slot = IndexKey(pod.ask("cookie", number) % CONNECTIONS.max_entries)
     other = OwnerValue(bytes(4), pod.ask("cookie", number) + CONNECTIONS.max_entries)
+    record = Translation(bytes(16), bytes(16), 0, 0, 0, 0, 0)
+    node.maps.connections.update({slot: record})
     node.maps.owners.update({slot: other})
     try:
         answers = [exchange(pod, number, VIP4) for _ in range(10)]
         assert len({who for who, _ in answers}) == 1
         assert all(sender == [VIP4, 80] for _, sender in answers)
         pod.ask("close", number)
-        assert node.maps.owners.lookup(slot) == other
+        assert (node.maps.owners.lookup(slot), node.maps.connections.lookup(slot)) == (other, record)
     finally:
         node.maps.owners.update({slot: OwnerValue(bytes(4), 0)})
 

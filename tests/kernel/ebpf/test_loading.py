@@ -103,7 +103,8 @@ def filled(pins: Pins) -> Rows:
 def test_a_larger_map_holds_what_the_smaller_one_held_and_no_other_is_replaced(own_pins: Pins) -> None:
     loader.ensure_loaded(own_pins, small_build(own_pins))
     rows = filled(own_pins)
-    before = {name: map_id(own_pins, name) for name in ("slots", "connections", "owners", "frontends", "sock")}
+    names = ("slots", "connections", "owners", "frontends", "affinity", "sock")
+    before = {name: map_id(own_pins, name) for name in names}
     loader.ensure_loaded(own_pins, sized(own_pins, slots=8192, connections=2048))
     changed = {name for name, number in before.items() if map_id(own_pins, name) != number}
     assert changed == {"slots", "connections", "owners"}

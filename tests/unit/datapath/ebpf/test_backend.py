@@ -443,9 +443,9 @@ def test_the_masquerade_rule_is_needed_while_an_external_frontend_is_served(gate
     gateway.sync(WEB)
     assert gateway.prepare(SHARED).masquerades
     gateway.sync(SHARED)
-    assert gateway.rows.config[IndexKey(0)].flags & ConfigFlag.MASQUERADES
+    assert gateway.rows.config[IndexKey(0)].flags == ConfigFlag.MASQUERADES | ConfigFlag.STANDS_APART
     gateway.sync(WEB)
-    assert not gateway.rows.config[IndexKey(0)].flags & ConfigFlag.MASQUERADES
+    assert gateway.rows.config[IndexKey(0)].flags == ConfigFlag.STANDS_APART
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -456,7 +456,7 @@ def test_it_is_needed_while_a_service_lives_whose_cluster_ip_has_clients_outside
     assert prepared.masquerades
     gateway.datapath.commit(prepared)
     gateway.sync(ServiceTable(), full=full)
-    assert not gateway.rows.config[IndexKey(0)].flags & ConfigFlag.MASQUERADES
+    assert gateway.rows.config[IndexKey(0)].flags == ConfigFlag.STANDS_APART
     assert not gateway.rows.wanted
 
 
