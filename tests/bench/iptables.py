@@ -10,7 +10,6 @@ import argparse
 import compileall
 import math
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -31,7 +30,7 @@ from tests.bench.subject import TARGET_PORTS, BenchNode, Subject
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import Relay
 from tests.cluster.programs import Program
-from tests.cluster.proxies import COMMON, KBPF, start_kube_proxy
+from tests.cluster.proxies import COMMON, KBPF, iptables_programs, start_kube_proxy
 
 FLAGS = (f"--hostname-override={NODE_NAME}", "--cluster-cidr=10.42.0.0/16,fd42::/16")
 PROXIES = ("kube-proxy", "kbpf")
@@ -111,7 +110,8 @@ class Bench:
         stack.callback(relay.stop)
         kubeconfig = self.control_plane.kubeconfig(relay.port)
         if proxy == "kube-proxy":
-            return lambda: start_kube_proxy(log, name, kubeconfig, FLAGS, path=self._programs(flavour))
+            programs = iptables_programs(self.folder, flavour)
+            return lambda: start_kube_proxy(log, name, kubeconfig, FLAGS, path=programs)
         flags = [f"--kubeconfig={kubeconfig}", "--datapath=iptables", f"--iptables-backend={flavour}"]
         return lambda: Program(log, [KBPF, *COMMON, *FLAGS, *flags], namespace=name)
 
@@ -120,18 +120,6 @@ class Bench:
         since = time.monotonic()
         self.control_plane.api.put([teller_slice(port)])
         return since
-
-    def _programs(self, flavour: str) -> Path:
-        """A folder in which `iptables` and its like are of this flavour."""
-        folder = self.folder / flavour
-        folder.mkdir(exist_ok=True)
-        for stem in ("iptables", "ip6tables"):
-            for suffix in ("", "-save", "-restore"):
-                found = shutil.which(f"{stem}-{flavour}{suffix}", path="/usr/sbin:/sbin:/usr/local/sbin")
-                link = folder / f"{stem}{suffix}"
-                if found and not link.exists():
-                    link.symlink_to(found)
-        return folder
 
 
 def run(sizes: Sequence[int], flavours: Sequence[str], timeout_s: float, say: Callable[[Table], None]) -> None:

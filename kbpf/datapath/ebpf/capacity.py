@@ -7,7 +7,6 @@ replaces them; they never shrink under a running cluster. A size that was set by
 from collections.abc import Mapping, Set
 
 from kbpf.datapath.ebpf.layout import (
-    ALL_MAPS,
     BACKENDS,
     FRONTENDS,
     MEMBERSHIP,
@@ -16,7 +15,7 @@ from kbpf.datapath.ebpf.layout import (
     SOURCE_RANGES,
 )
 from kbpf.datapath.ebpf.room import RESERVED
-from kbpf.datapath.ebpf.sizes import GROWING
+from kbpf.datapath.ebpf.sizes import DEFAULT_ENTRIES, GROWING
 from kbpf.model.names import Protocol
 from kbpf.model.table import Backend, ServiceTable
 
@@ -26,8 +25,6 @@ LIMIT = 2**22
 
 Sizes = Mapping[str, int]
 """Entries by map name."""
-
-_DEFAULTS = {spec.name: spec.max_entries for spec in ALL_MAPS}
 
 
 def demand(table: ServiceTable) -> dict[str, int]:
@@ -54,7 +51,7 @@ def demand(table: ServiceTable) -> dict[str, int]:
 def fitting(sizes: Sizes, need: Sizes, fixed: Set[str]) -> dict[str, int]:
     """`sizes` with those maps larger that have no room for `need` and may grow."""
     wanted = {
-        name: _size(count, _DEFAULTS[name])
+        name: _size(count, DEFAULT_ENTRIES[name])
         for name, count in need.items()
         if name in GROWING - fixed and count + RESERVED > sizes.get(name, 0)
     }
