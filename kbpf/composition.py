@@ -6,8 +6,9 @@ Datapath.
 
 import logging
 from collections.abc import Set
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from kbpf.clock import Clock
 from kbpf.config import Config, DatapathWish, Fallback, IptablesBackend

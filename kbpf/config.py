@@ -6,9 +6,10 @@ kube-proxy has the setting. The functions that read a value raise ValueError; wh
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from kbpf.model.address import Address, Family, family_of, parse_address, parse_cidr
 from kbpf.model.detector import DetectLocalMode
@@ -55,8 +56,7 @@ class IptablesBackend(Enum):
     LEGACY = "legacy"
 
 
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
+class ListenAddress(msgspec.Struct, frozen=True):
     host: str
     port: int
 
@@ -64,8 +64,7 @@ class ListenAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConntrackSettings:
+class ConntrackSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Connection tracking in the kernel. Zero leaves a value as the system has it."""
 
     max_per_core: int = 32768
@@ -79,8 +78,7 @@ class ConntrackSettings:
     udp_timeout_stream_s: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds are floats, CIDRs canonical text; node-port addresses are CIDRs or words, none of them means all."""
 
     manifests: tuple[str, ...] = ()
@@ -92,7 +90,7 @@ class Config:
     bpffs_root: Path = DEFAULT_BPFFS_ROOT
     node_name: str = ""
     node_ips: tuple[Address, ...] = ()
-    cluster_cidrs: dict[Family, str] = field(default_factory=dict)
+    cluster_cidrs: dict[Family, str] = msgspec.field(default_factory=dict)
     detect_local_mode: DetectLocalMode = DetectLocalMode.CLUSTER_CIDR
     pod_interface: str = ""
     """The bridge, or the prefix of the interface names, in those two modes."""
@@ -110,7 +108,7 @@ class Config:
     tc_attachment: TcAttachment = TcAttachment.AUTO
     connection_series: int = 0
     """How many series the metric of connections by Service and backend may have; 0: it is not there."""
-    bpf_entries: Mapping[str, int] = field(default_factory=dict)
+    bpf_entries: Mapping[str, int] = msgspec.field(default_factory=dict)
     """max_entries by map name, where it is not the default."""
     sync_period_s: float = 30.0
     min_sync_period_s: float = 1.0

@@ -5,7 +5,8 @@ Called by `composition`, which imports it only where eBPF runs, or ran: half of 
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kbpf.clock import Clock
 from kbpf.config import Config, SocketLbScope, TcAttachment

@@ -11,8 +11,9 @@ server.py owns the thread that calls it and decides with the runner when to. Not
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain
+
+import msgspec
 
 from kbpf.datapath.interface import Datapath, SyncReport
 from kbpf.host.udp_cleanup import CleanedFlows, UdpCleanup
@@ -31,8 +32,7 @@ log = logging.getLogger(__name__)
 REQUIRED_KINDS = frozenset(Kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """What a sync that succeeded leaves to be told."""
 
     report: SyncReport

@@ -1,7 +1,8 @@
 """What would be programmed, from objects alone: the pure half of both datapaths, put together for `kbpf render`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kbpf.datapath.ebpf.defer import DeferSettings, residue
 from kbpf.datapath.ebpf.ids import Ids
@@ -23,8 +24,7 @@ from kbpf.policy.resolve import resolve
 from kbpf.tracking.trackers import Trackers
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     """A table for one node, the Node if there is one, and what was wrong with the objects."""
 
     table: ServiceTable
@@ -32,8 +32,7 @@ class Decided:
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EbpfRendering:
+class EbpfRendering(msgspec.Struct, frozen=True):
     """The rows of the maps on an empty node, and the frontends that are left to iptables."""
 
     rows: Rows

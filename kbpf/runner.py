@@ -7,7 +7,7 @@ sooner than the periodic run. `burst` runs may follow each other at once before 
 seconds, twice as many after each such failure in a row, but never later than any other failed run.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from kbpf.clock import Clock
 
@@ -15,8 +15,7 @@ SOON_S = 2.0
 """The first wait of `retry_soon`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerIntervals:
+class RunnerIntervals(msgspec.Struct, frozen=True):
     """Seconds. `max_interval_s`: a run even if nothing was asked; `retry_interval_s`: after a failed run."""
 
     min_interval_s: float

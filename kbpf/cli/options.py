@@ -1,11 +1,11 @@
 """What the commands have in common: their settings as options, and how those become one configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from kbpf.cli import kubeproxy_settings, own_settings
 from kbpf.cli.setting import Setting, given_of, value_in

@@ -1,10 +1,10 @@
 """`kbpf render`: print what would be programmed, from manifests alone."""
 
-from dataclasses import replace
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from kbpf.cli.options import TRAFFIC, apply, load_options
 from kbpf.cli.own_settings import MANIFESTS, UNDERLAY

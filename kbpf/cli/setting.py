@@ -5,10 +5,10 @@ given is the file's to say, and the document's after that.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from kbpf.cli.kinds import Duration
 from kbpf.configuration.document import KubeProxyConfiguration, encode
@@ -20,8 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULTS = encode(KubeProxyConfiguration())
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """`default` is shown in the help where the document's own would not tell."""
 
     flag: str

@@ -7,7 +7,6 @@ field's path.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,13 +35,12 @@ class Given(NamedTuple):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     document: KubeProxyConfiguration
     config: Config
     warnings: tuple[str, ...] = ()
     file: ConfigurationFile | None = None
-    flags: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What each flag comes to, for /flagz."""
 
 

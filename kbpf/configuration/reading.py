@@ -5,7 +5,6 @@ command line; raises UsageError with file and line when the file cannot be under
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,12 @@ ZEROS = (0, "", "0s", "0")
 Tree = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationFile:
+class ConfigurationFile(msgspec.Struct, frozen=True):
     """`text` is kept to see later whether the file has changed."""
 
     path: Path
     text: bytes
-    tree: Tree = field(default_factory=dict)
+    tree: Tree = msgspec.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 

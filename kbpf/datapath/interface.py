@@ -4,9 +4,10 @@ A datapath is owned by the control thread. It translates the ServiceTable and de
 """
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from kbpf.model.address import Family
 from kbpf.model.names import ServiceName
@@ -19,8 +20,7 @@ class Answer(Enum):
     UNKNOWN = "cannot tell"
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True):
     """One thing that a kernel or host offers. `reason` is the evidence, empty when there is nothing to add."""
 
     name: str
@@ -28,8 +28,7 @@ class Feature:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Support:
+class Support(msgspec.Struct, frozen=True):
     """Whether a datapath can run here. `reason` names the missing feature, or why it could not be told."""
 
     answer: Answer
@@ -47,20 +46,18 @@ class MapFill(NamedTuple):
     room: int
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyReport:
+class FamilyReport(msgspec.Struct, frozen=True):
     """What one sync did for one IP family."""
 
     duration_s: float
     full: bool
-    rules: Mapping[str, RuleCount] = field(default_factory=dict)
+    rules: Mapping[str, RuleCount] = msgspec.field(default_factory=dict)
     """By netfilter table, where there are rules."""
     refused_partial: bool = False
     """The kernel refused what a partial sync wrote, and took a full one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(msgspec.Struct, frozen=True):
     """What one sync did; `sentence` is the log line, the event and the assertion of tests.
 
     `writes` counts entries or rules written or deleted: zero when the kernel already held the wanted state.
@@ -72,12 +69,12 @@ class SyncReport:
     """Services looked at."""
     writes: int
     duration_s: float
-    deferred: dict[str, int] = field(default_factory=dict)
+    deferred: dict[str, int] = msgspec.field(default_factory=dict)
     """Frontends left to iptables, by reason."""
     warnings: tuple[str, ...] = ()
-    families: Mapping[Family, FamilyReport] = field(default_factory=dict)
+    families: Mapping[Family, FamilyReport] = msgspec.field(default_factory=dict)
     """Those that this host has."""
-    maps: Mapping[str, MapFill] = field(default_factory=dict)
+    maps: Mapping[str, MapFill] = msgspec.field(default_factory=dict)
     """BPF maps by name, without those that the programs fill themselves."""
     fallback_reason: str = ""
     """Why another datapath carries the services than the one that was started."""

@@ -9,8 +9,9 @@ With `holds_all` the residue is everything, as a safety net beneath eBPF.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from kbpf.datapath.interface import Datapath, FamilyReport, RuleCount, Support, SyncReport
 from kbpf.model.address import Family

@@ -5,8 +5,9 @@ server.py composes them: iptables alone is a ReplacingDatapath, eBPF is a Fallin
 
 import logging
 from collections.abc import Iterator, Set
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from kbpf.datapath.interface import Answer, Datapath, Support, SyncReport
 from kbpf.errors import DatapathError, DatapathUnavailable, LoadFailed, MapError

@@ -5,15 +5,15 @@ run.py collects them, table.py prints them.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+import msgspec
 
 from kbpf.demo.exchange import Answer
 from kbpf.demo.scene import Frontend
 
 
-@dataclass(frozen=True, slots=True)
-class Departure:
+class Departure(msgspec.Struct, frozen=True):
     """A backend left its Service under a stream of new connections."""
 
     backend: str
@@ -23,8 +23,7 @@ class Departure:
     """Connections that it still got after kbpf had said that it is out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(msgspec.Struct, frozen=True):
     datapath: str
     answers: Mapping[Frontend, Sequence[Answer]]
     departure: Departure

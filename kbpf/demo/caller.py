@@ -7,7 +7,6 @@ further line asks for a report.
 
 import errno
 import io
-import json
 import select
 import socket
 import sys
@@ -15,12 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
 from typing import Any, ParamSpec
 
-from kbpf.demo.exchange import Answer, Request, StreamReport, spell
+import msgspec
+from msgspec.structs import replace
+
+from kbpf.demo.exchange import Answer, Order, Request, StreamReport, spell
 from kbpf.demo.patience import patient
-from kbpf.demo.place import Place
 
 P = ParamSpec("P")
 DATAGRAM = 2048
@@ -158,22 +158,21 @@ def _read(reply: bytes, peer: Sequence[Any]) -> Answer:
 
 
 def _say(report: object) -> None:
-    print(json.dumps(report, default=asdict), flush=True)
+    print(msgspec.json.encode(report).decode(), flush=True)
 
 
 def main() -> None:
     # Unbuffered, or select would not see a line that the buffer swallowed together with the one before.
     orders = io.FileIO(sys.stdin.fileno(), closefd=False)
-    order = json.loads(orders.readline())
-    request = Request(**order["request"])
-    Place(**order["place"]).enter()
-    match order["task"]:
+    order = msgspec.json.decode(orders.readline(), type=Order)
+    order.place.enter()
+    match order.task:
         case "requests":
-            _say(carry_out(request))
+            _say(carry_out(order.request))
         case "sessions":
-            hold_sessions(orders, request)
+            hold_sessions(orders, order.request)
         case "stream":
-            stream(orders, request)
+            stream(orders, order.request)
 
 
 if __name__ == "__main__":

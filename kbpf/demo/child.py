@@ -4,10 +4,11 @@ The parent's half. A child runs a module of this package, reads its order from t
 ends when its input closes, so none outlives a parent that was killed.
 """
 
-import json
 import subprocess
 import sys
 from typing import IO, Any, Self, cast
+
+import msgspec
 
 from kbpf.demo.patience import patient
 from kbpf.errors import CommandFailed
@@ -43,7 +44,7 @@ class Child:
 
     def tell(self, line: object) -> None:
         try:
-            self._input.write(json.dumps(line) + "\n")
+            self._input.write(msgspec.json.encode(line).decode() + "\n")
             self._input.flush()
         except BrokenPipeError:
             raise self._failure() from None
@@ -52,7 +53,7 @@ class Child:
         line = self._output.readline()
         if not line:
             raise self._failure()
-        return json.loads(line)
+        return msgspec.json.decode(line)
 
     def close(self) -> None:
         """End it by closing its input, and by force if it is in the middle of something. Safe to call twice."""

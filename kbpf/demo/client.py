@@ -9,12 +9,12 @@ anywhere else.
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.demo.child import Child
-from kbpf.demo.exchange import Answer, Request, StreamReport
+from kbpf.demo.exchange import Answer, Order, Request, StreamReport, Task
 from kbpf.demo.patience import patient
 from kbpf.demo.place import Place
 from kbpf.errors import KbpfError
@@ -22,8 +22,7 @@ from kbpf.errors import KbpfError
 MODULE = "kbpf.demo.caller"
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """Calls from one place, from a chosen source address if that place has several."""
 
     place: Place
@@ -42,10 +41,10 @@ class Client:
         """Open new sockets, `pause_s` apart, until it is closed."""
         return Stream(Child(MODULE, self._order("stream", request)))
 
-    def _order(self, task: str, request: Request) -> dict[str, object]:
+    def _order(self, task: Task, request: Request) -> Order:
         if request.source_address is None:
             request = replace(request, source_address=self.source_address)
-        return {"task": task, "place": asdict(self.place), "request": asdict(request)}
+        return Order(task, self.place, request)
 
 
 class Sessions:
@@ -70,8 +69,7 @@ class Stream:
         self._child = child
 
     def report(self) -> StreamReport:
-        report = self._child.ask("report")
-        return StreamReport(report["attempts"], _answers(report["failures"]), report["backends"])
+        return msgspec.convert(self._child.ask("report"), StreamReport)
 
     def wait_for(self, attempts: int, timeout_s: float = 10.0) -> StreamReport:
         """The report once this many more attempts are through; what happened before the call is surely behind them."""
@@ -89,5 +87,5 @@ class Stream:
         self._child.close()
 
 
-def _answers(values: Sequence[dict[str, Any]]) -> list[Answer]:
-    return [Answer(**value) for value in values]
+def _answers(values: object) -> list[Answer]:
+    return msgspec.convert(values, list[Answer])

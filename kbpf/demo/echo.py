@@ -5,12 +5,12 @@ An answer is `backend client-address client-port` and the caller's own words, a 
 """
 
 import contextlib
-import json
 import selectors
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+
+import msgspec
 
 from kbpf.demo.child import Child
 from kbpf.demo.exchange import Protocol, spell
@@ -20,8 +20,7 @@ BACKLOG = 1024
 DATAGRAM = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """A backend: where it runs and what it listens on."""
 
     place: Place
@@ -39,7 +38,7 @@ class EchoServer:
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.listeners = tuple(listeners)
-        self._child = Child("kbpf.demo.echo", [asdict(listener) for listener in self.listeners])
+        self._child = Child("kbpf.demo.echo", self.listeners)
         self._child.hear()
 
     def close(self) -> None:
@@ -117,9 +116,8 @@ def _reply(name: str, caller: tuple[str, int], line: bytes) -> bytes:
 
 
 def main() -> None:
-    listeners = [Listener(**{**order, "place": Place(**order["place"])}) for order in json.loads(sys.stdin.readline())]
-    echo = _Echo(listeners)
-    print(json.dumps("listening"), flush=True)
+    echo = _Echo(msgspec.json.decode(sys.stdin.readline(), type=list[Listener]))
+    print(msgspec.json.encode("listening").decode(), flush=True)
     echo.serve()
 
 

@@ -4,8 +4,11 @@ Values only, shared by the parent (client.py), the calling child (caller.py) and
 between the processes as JSON.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
+
+from kbpf.demo.place import Place
 
 Protocol = Literal["tcp", "udp"]
 # How a UDP caller uses sockets. TCP knows "connect" alone: a new connection for each exchange.
@@ -14,10 +17,10 @@ Protocol = Literal["tcp", "udp"]
 #   one-socket  one unconnected socket for all
 #   mixed       one socket for all, which sends unconnected and connects, by turns
 Mode = Literal["connect", "sendto", "one-socket", "mixed"]
+Task = Literal["requests", "sessions", "stream"]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """`count` exchanges with one destination."""
 
     address: str
@@ -33,8 +36,15 @@ class Request:
     """Reach an IPv4 address as ::ffff:a.b.c.d from an IPv6 socket, as Go and Java do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Order(msgspec.Struct, frozen=True):
+    """What a calling child is told first."""
+
+    task: Task
+    place: Place
+    request: Request
+
+
+class Answer(msgspec.Struct, frozen=True):
     """What came of one exchange. Either `error` is set, the errno's name or "timeout", or all the others are."""
 
     backend: str | None = None
@@ -48,8 +58,7 @@ class Answer:
     latency_us: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class StreamReport:
+class StreamReport(msgspec.Struct, frozen=True):
     """What a stream of new connections has seen since it began."""
 
     attempts: int

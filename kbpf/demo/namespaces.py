@@ -9,8 +9,9 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kbpf.errors import CommandFailed
 from kbpf.host.namespaces import OWN, enter, enter_open
@@ -18,8 +19,7 @@ from kbpf.host.namespaces import OWN, enter, enter_open
 DIRECTORY = Path("/run/netns")
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
+class Namespace(msgspec.Struct, frozen=True):
     """A network namespace with a name, as `ip netns` lists it."""
 
     name: str

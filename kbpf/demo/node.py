@@ -11,6 +11,8 @@ nodes run side by side on one machine. remains.py removes it all by the tag, als
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from kbpf.demo.cable import Pair, assign, plug
 from kbpf.demo.cgroups import tree_mount
 from kbpf.demo.namespaces import Namespace
@@ -28,8 +30,7 @@ ROUTER_SYSCTLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True):
     """A pod: its addresses of either family or both, its namespace, and the place of its processes."""
 
     addresses: tuple[str, ...]

@@ -5,15 +5,15 @@ mounts a fresh /sys, in which neither the cgroup tree nor bpffs is to be found.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kbpf.demo.cgroups import join
 from kbpf.host.namespaces import enter
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A namespace by its path, and a cgroup folder; without one the process stays in its cgroup, outside the node."""
 
     namespace: str

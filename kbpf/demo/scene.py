@@ -5,10 +5,10 @@ so this reads just what they use; the product's own reading of manifests is in `
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from kbpf.demo.exchange import Protocol, spell
@@ -17,8 +17,7 @@ from kbpf.model.objects import SERVICE_NAME_LABEL
 _PACKAGE = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Frontend:
+class Frontend(msgspec.Struct, frozen=True):
     """An address and port of a Service, and who must answer there."""
 
     service: str
@@ -38,8 +37,7 @@ class Frontend:
         return tuple(spell(*backend) for backend in self.backends)
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(msgspec.Struct, frozen=True):
     frontends: tuple[Frontend, ...]
     pods: dict[str, tuple[str, ...]]
     """The addresses of each pod, by its name."""

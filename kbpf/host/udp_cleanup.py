@@ -9,8 +9,9 @@ by the clean-up of the next sync.
 
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from kbpf.clock import Clock
 from kbpf.errors import HostError, KbpfError
@@ -25,8 +26,7 @@ from kbpf.policy.resolve import Cluster
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CleanedFlows:
+class CleanedFlows(msgspec.Struct, frozen=True):
     family: Family
     deleted: int
     duration_s: float

@@ -1,8 +1,9 @@
 """Local-traffic detection: is the source of a packet a pod? (kube-proxy's detectLocalMode)"""
 
 import ipaddress
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from kbpf.model.address import Address, Family, family_of
 from kbpf.model.flow import Flow, Origin
@@ -15,8 +16,7 @@ class DetectLocalMode(Enum):
     INTERFACE_NAME_PREFIX = "InterfaceNamePrefix"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalDetector:
+class LocalDetector(msgspec.Struct, frozen=True):
     """Exactly one of `cidr` and `interface` is set; an interface that ends in "+" is a prefix, as iptables writes it.
 
     Interface detectors see pods of this node only, CIDR detectors whatever the range covers.

@@ -1,12 +1,12 @@
 """Network devices of this node, and programs on them, as far as a packet path asks."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Device:
+
+class Device(msgspec.Struct, frozen=True):
     index: int
     name: str
     has_ethernet_header: bool = True

@@ -1,7 +1,8 @@
 """A flow and its verdict: the language in which tests, traces, `kbpf explain` and the reference model speak."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from kbpf.model.address import Address
 from kbpf.model.names import Protocol
@@ -25,8 +26,7 @@ class Action(Enum):
     """Not a service flow: left alone, host routing decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     origin: Origin
     source: Address
     destination: Address
@@ -34,8 +34,7 @@ class Flow:
     protocol: Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """`backends` is the set of allowed ones; `masquerade` says whether they see a node address as the source.
 
     Except those at the addresses in `delivered`, which are this node's own: what came in from elsewhere is delivered

@@ -1,6 +1,6 @@
 """What the policy knows of this node."""
 
-from dataclasses import dataclass
+import msgspec
 
 from kbpf.model.address import Address, Family, family_of, parse_address, parse_cidr
 from kbpf.model.objects import ZONE_LABEL, Node
@@ -8,8 +8,7 @@ from kbpf.model.objects import ZONE_LABEL, Node
 EXCLUSION_TAINT = "ToBeDeletedByClusterAutoscaler"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTopology:
+class NodeTopology(msgspec.Struct, frozen=True):
     """`zone` is empty when the Node carries no zone label: zone hints are unusable then."""
 
     name: str

@@ -6,7 +6,6 @@ The control thread tells it of queued and finished syncs; HTTP threads read `sna
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,16 +17,14 @@ NEVER = "0001-01-01T00:00:00Z"
 """Go's zero time, which kube-proxy answers where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyHealth:
+class FamilyHealth(msgspec.Struct, frozen=True):
     """`last_updated` is in seconds since the epoch."""
 
     is_healthy: bool
     last_updated: float
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """`families` are those that were synced at least once; the others do not count."""
 
     families: dict[Family, FamilyHealth]

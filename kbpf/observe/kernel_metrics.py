@@ -4,8 +4,8 @@ The readers come from outside and must be safe to call from any thread; one that
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -16,8 +16,7 @@ RULE_COUNTERS = {
 """The metrics of the counters that rules name."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelReaders:
+class KernelReaders(msgspec.Struct, frozen=True):
     """`hook_results`: calls of the eBPF hooks, by how they ended. `packet_results`: the same of packets from elsewhere.
     `conntrack`: entries, room for them, and entries that could not be made.
     `rule_counters`: packets, by the name of the counter that rules refer to."""

@@ -5,7 +5,6 @@ Everything here is a snapshot or cannot change; nothing needs the control thread
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -20,8 +19,7 @@ from kbpf.observe.metrics import CONTENT_TYPE
 NOTE = "Warning: for debugging by people; programs must not rely on its form."
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """`configuration` is the KubeProxyConfiguration in force, `flags` what each flag comes to."""
 
     started_at: float

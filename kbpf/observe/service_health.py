@@ -6,7 +6,6 @@ a sync, never before: no node calls itself ready before its rules are.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -31,8 +30,7 @@ class PortKey(NamedTuple):
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class LocalEndpoints:
+class LocalEndpoints(msgspec.Struct, frozen=True):
     """How many addresses of ready endpoints of a Service this node has, in one family."""
 
     port: int

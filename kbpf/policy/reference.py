@@ -4,7 +4,8 @@ Slow and obvious on purpose. It judges the unit tests of the policy, both traces
 `kbpf explain` says. A flow is judged by its first packet; established flows follow their choice.
 """
 
-from dataclasses import dataclass, field, replace
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.model.address import Address, Family, family_of
 from kbpf.model.detector import LocalDetector, in_cidr
@@ -21,8 +22,7 @@ from kbpf.model.table import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceNode:
+class ReferenceNode(msgspec.Struct, frozen=True):
     """What the rules ask about the node besides the table.
 
     `local_addresses` are all of its own (loopback included), `node_port_addresses` those on which node ports are open.
@@ -31,7 +31,7 @@ class ReferenceNode:
     local_addresses: frozenset[Address] = frozenset()
     node_port_addresses: frozenset[Address] = frozenset()
     node_ips: frozenset[Address] = frozenset()
-    detectors: dict[Family, LocalDetector] = field(default_factory=dict)
+    detectors: dict[Family, LocalDetector] = msgspec.field(default_factory=dict)
     masquerade_all: bool = False
 
 

@@ -4,8 +4,10 @@ A flow is judged by its first packet; connections that exist keep their backend.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.config import Config
 from kbpf.datapath.ebpf.path import rows_met
@@ -29,8 +31,7 @@ from kbpf.rendering import Decided
 ORIGINS = {Origin.POD: "a pod of this node", Origin.HOST: "this node itself", Origin.OUTSIDE: "elsewhere"}
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """One account of the flow: how it comes to its verdict. None: it cannot tell."""
 
     steps: tuple[str, ...]
@@ -39,8 +40,7 @@ class Side:
     """Decided at connect: no packet to the frontend ever exists, so none is masqueraded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     flow: Flow
     wanted: Side
     kernel: Side

@@ -5,7 +5,8 @@ The commands that ask build on it. Rows and rules are read one after the other, 
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kbpf.composition import FLAVOURS
 from kbpf.config import Config
@@ -28,11 +29,10 @@ SPILLED = "spilled"
 _KINDS = tuple(FrontendKind)
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(msgspec.Struct, frozen=True):
     found: Found | None = None
     attachments: tuple[Attachment, ...] = ()
-    rulesets: Mapping[Family, Ruleset] = field(default_factory=dict)
+    rulesets: Mapping[Family, Ruleset] = msgspec.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What could not be read, and why."""
 

@@ -6,9 +6,10 @@ when it last synced. Pure, but for `read_status`.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from kbpf.config import Config
 from kbpf.model.address import host_port
@@ -20,8 +21,7 @@ from kbpf.questions.kernel import SPILLED, Kernel, read_kernel
 UNNAMED = "(no name)"
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceStatus:
+class ServiceStatus(msgspec.Struct, frozen=True):
     """One service port, in both families if it has two."""
 
     name: str
@@ -36,8 +36,7 @@ class ServiceStatus:
         return _joined(each.local for each in self.frontends)
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     kernel: Kernel
     daemon: Answer | None
     now: float

@@ -5,7 +5,9 @@ A sync may be under way while the kernel is read, so a difference counts when a 
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.composition import standing_iptables_settings
 from kbpf.config import Config, DatapathWish
@@ -29,8 +31,7 @@ PAUSE_S = 1.0
 LOOKS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     differences: tuple[str, ...]
     datapath: str
     services: int

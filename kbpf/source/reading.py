@@ -1,8 +1,9 @@
 """What reading one manifest file gave: values passed from the reader to the catalog."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from kbpf.source.object_key import Object, ObjectKey, printable
 
@@ -30,11 +31,10 @@ class Remark(NamedTuple):
     is_notice: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """`broken` objects were found but cannot be used. `is_partial`: what else the file holds could not be told."""
 
-    objects: Mapping[ObjectKey, Entry] = field(default_factory=dict)
+    objects: Mapping[ObjectKey, Entry] = msgspec.field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
     broken: frozenset[ObjectKey] = frozenset()
     is_partial: bool = False

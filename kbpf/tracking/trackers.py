@@ -6,8 +6,9 @@ thread owns it. Nothing here is lost by a failed sync, see `changes`.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from kbpf.model.endpoint import Endpoint, EndpointsKey
 from kbpf.model.events import ServiceChanged, SliceChanged
@@ -24,8 +25,7 @@ OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """RFC 1123 subdomain, the widest rule that the API has for these names. They end up in rule files."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeSet:
+class ChangeSet(msgspec.Struct, frozen=True):
     services: Checkout[ServiceName, tuple[ServicePort, ...]]
     slices: Checkout[SliceName, SliceRecord]
     dirty: frozenset[ServiceName]

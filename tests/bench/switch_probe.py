@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 
 from kbpf.demo.child import Child
 from kbpf.demo.place import Place
@@ -23,7 +22,7 @@ PATIENCE_S = 0.01
 
 class SwitchProbe:
     def __init__(self, place: Place, service: tuple[str, int], address: str, ports: Sequence[int]) -> None:
-        order = {"place": asdict(place), "service": service, "address": address, "ports": list(ports)}
+        order = {"place": place, "service": service, "address": address, "ports": list(ports)}
         self._child = Child("tests.bench.switch_probe", order)
         self._child.hear()
 

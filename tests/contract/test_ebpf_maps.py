@@ -4,10 +4,10 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from kbpf.datapath.ebpf import layout, libbpf
 from kbpf.datapath.ebpf.fake import FakeMap

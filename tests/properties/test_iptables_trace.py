@@ -1,9 +1,8 @@
 """The rules say what the reference model says, however they are spelled."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kbpf.clock import FakeClock
 from kbpf.datapath.iptables.backend import IptablesDatapath

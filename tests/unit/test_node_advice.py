@@ -1,6 +1,6 @@
 """What an operator is told once, before rules carry traffic."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kbpf.config import Config, ListenAddress
 from kbpf.datapath.iptables.settings import IptablesSettings

@@ -4,7 +4,8 @@ Whole or not at all: what does not fit is refused with the reason, before anythi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kbpf.datapath.ebpf.defer import Deferrals
 from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, frontend_rows, source_ranges
@@ -22,13 +23,11 @@ Lists = tuple[tuple[int | None, ...], ...]
 """Backend ids: the cluster list, the local list, and the kept ones. None: it has no id yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """`before` is always what the maps hold of the service port: it keeps its id, and its generation with its lists."""
 
     ids: Ids

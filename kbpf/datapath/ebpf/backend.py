@@ -8,9 +8,11 @@ what it wrote. After a failure nothing is known, and the next sync is a full one
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.clock import Clock
 from kbpf.datapath.ebpf import differences, examination, store, text
@@ -93,8 +95,7 @@ class Programs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A sync that is decided and not yet carried out; `memory` is true once it is."""
 
     plan: Plan

@@ -8,8 +8,9 @@ nothing with the control thread but the maps.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from kbpf.clock import Clock
 from kbpf.datapath.ebpf.maps import Maps
@@ -33,8 +34,7 @@ class Flows(Protocol):
     def delete(self, keys: Iterable[FlowKey]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FlowTimeouts:
+class FlowTimeouts(msgspec.Struct, frozen=True):
     """Seconds without a packet, by the state of a flow; the ones without an option are the kernel's."""
 
     established_s: int = 86400

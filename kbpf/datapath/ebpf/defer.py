@@ -6,7 +6,6 @@ port with the frontends that iptables treats for either of them, to the iptables
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -28,8 +27,7 @@ class PortKey(NamedTuple):
         return cls(port.name, port.family)
 
 
-@dataclass(frozen=True, slots=True)
-class DeferSettings:
+class DeferSettings(msgspec.Struct, frozen=True):
     masquerade_all: bool = False
     can_reject: bool = True
     """The kernel lets a hook choose the error of a call (bpf_set_retval, Linux 5.18)."""

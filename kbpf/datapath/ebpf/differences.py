@@ -1,8 +1,9 @@
 """What the maps hold against what they must hold: of everything, or of the services that changed."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from kbpf.datapath.ebpf import store
 from kbpf.datapath.ebpf.adopt import adopt
@@ -28,8 +29,7 @@ class Difference(NamedTuple):
     """Those that were decided anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """What the maps hold: the service ports, and the rows of no service (config, local addresses)."""
 
     installed: Installed

@@ -3,9 +3,10 @@
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec.structs import replace
 
 from kbpf.clock import Clock, SystemClock
 from kbpf.datapath.ebpf import probe

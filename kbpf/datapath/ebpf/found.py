@@ -7,9 +7,11 @@ mind sizes that differ from its own.
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.datapath.ebpf import libbpf, links
 from kbpf.datapath.ebpf.filesystem import find_cgroup2
@@ -40,8 +42,7 @@ class Attachment(NamedTuple):
         return self.hook.startswith(PACKET_PIN)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     rows: Rows
     fill: dict[str, MapFill]
 

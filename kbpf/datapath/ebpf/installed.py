@@ -7,7 +7,9 @@ writes. Its memory is true again only when those are done: after a failure the b
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from kbpf.datapath.ebpf import layout
 from kbpf.datapath.ebpf.admit import Admission

@@ -6,8 +6,9 @@ part of the pin path: old programs keep their old maps.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kbpf.datapath.ebpf.packing import BPF_F_NO_PREALLOC, Layout, MapSpec, MapType
 from kbpf.datapath.ebpf.shapes import (

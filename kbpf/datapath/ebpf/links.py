@@ -9,8 +9,9 @@ import errno
 import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kbpf.datapath.ebpf import libbpf
 from kbpf.datapath.ebpf.filesystem import cgroup_id
@@ -19,8 +20,7 @@ from kbpf.datapath.ebpf.pins import Pins
 from kbpf.errors import LoadFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(msgspec.Struct, frozen=True):
     """What `attach` did, by hook names."""
 
     created: tuple[str, ...] = ()

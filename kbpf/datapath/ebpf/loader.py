@@ -8,9 +8,10 @@ before `links` attaches it.
 import logging
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kbpf.datapath.ebpf import growth, libbpf, maps
 from kbpf.datapath.ebpf.child import Reply, ask
@@ -29,16 +30,14 @@ TIMEOUT_S = 300.0
 _CHILD = Path(__file__).with_name("loader_child.py")
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """`programs` is the folder of pinned programs; `is_new` says that the loader ran for it."""
 
     programs: Path
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bcc:
+class Bcc(msgspec.Struct, frozen=True):
     interpreter: str
     version: str
 

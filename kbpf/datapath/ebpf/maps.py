@@ -9,9 +9,11 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.datapath.ebpf import layout, libbpf, shapes
 from kbpf.datapath.ebpf.packing import MapSpec, MapType
@@ -149,8 +151,7 @@ class Counters(BpfMap[shapes.IndexKey, shapes.Counter]):
         return sum(counter.total for counter in self.spec.value.unpack_all(per_cpu))
 
 
-@dataclass(frozen=True, slots=True)
-class Maps:
+class Maps(msgspec.Struct, frozen=True):
     """Every map. Some are the programs' own, and held only so that they can be pinned again."""
 
     frontends: BpfMap[shapes.FrontendKey, shapes.FrontendValue]
@@ -190,9 +191,9 @@ class Maps:
 
     def pin(self, pins: Pins) -> None:
         """Where somebody removed a pin, the map with all that it holds is pinned again."""
-        for field in fields(self):
-            getattr(self, field.name).pin(pins.map(field.name))
+        for name in self.__struct_fields__:
+            getattr(self, name).pin(pins.map(name))
 
     def close(self) -> None:
-        for field in fields(self):
-            getattr(self, field.name).close()
+        for name in self.__struct_fields__:
+            getattr(self, name).close()

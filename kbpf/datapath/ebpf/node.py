@@ -1,7 +1,8 @@
 """The rows of no service: what the programs must know of the node itself. Pure; called by `backend`."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kbpf.datapath.ebpf.adopt import CONFIG_KEY
 from kbpf.datapath.ebpf.encode import source_range
@@ -26,8 +27,7 @@ _LOOPBACK4 = V4_MAPPED_PREFIX + b"\x7f"
 """How all addresses of 127.0.0.0/8 begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
+class NodeSettings(msgspec.Struct, frozen=True):
     """What does not change while the daemon runs."""
 
     netns_cookie: int = 0
@@ -40,11 +40,10 @@ class NodeSettings:
     udp_stream_timeout_s: int = 120
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(msgspec.Struct, frozen=True):
     """What does."""
 
-    local: Mapping[Address, LocalFlag] = field(default_factory=dict)
+    local: Mapping[Address, LocalFlag] = msgspec.field(default_factory=dict)
     ids_to_come: tuple[int, int] = (0, 0)
     masquerades: bool = False
     """The rule that masquerades marked packets is in force."""

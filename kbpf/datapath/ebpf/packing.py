@@ -6,10 +6,11 @@ Used by `layout`, which says what the structs and maps are, and by `maps`, which
 import socket
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import starmap
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from kbpf.datapath.ebpf.sizes import size_flag
 
@@ -92,8 +93,7 @@ Key = TypeVar("Key", bound=tuple[Any, ...])
 Value = TypeVar("Value", bound=tuple[Any, ...])
 
 
-@dataclass(frozen=True)
-class MapSpec(Generic[Key, Value]):
+class MapSpec(msgspec.Struct, Generic[Key, Value], frozen=True):
     """What the kernel must say of a pinned map before anything is read from it or written to it."""
 
     name: str

@@ -11,14 +11,14 @@ bpffs refuses them.
 
 import shutil
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kbpf.datapath.ebpf.layout import LAYOUT_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Pins:
+class Pins(msgspec.Struct, frozen=True):
     """The pins of this version's layout below `root`."""
 
     root: Path

@@ -6,8 +6,9 @@ service row switches to them in one word; frontends come last and leave first; w
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kbpf.datapath.ebpf import text
 from kbpf.datapath.ebpf.encode import OPEN_END
@@ -28,8 +29,7 @@ from kbpf.datapath.ebpf.rows import AnyRows, AnySpec, Rows
 from kbpf.datapath.ebpf.shapes import MembershipKey, MembershipValue, ServiceKey
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     spec: AnySpec
     rows: AnyRows
 
@@ -40,8 +40,7 @@ class Put:
         return (f"put {text.row_line(self.spec, key, self.rows[key])}" for key in sorted(self.rows))
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     spec: AnySpec
     keys: tuple[Any, ...]
 
@@ -55,8 +54,7 @@ class Delete:
 Step = Put | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Steps in their order; within a step no order matters."""
 
     steps: tuple[Step, ...] = ()

@@ -8,9 +8,10 @@ import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from kbpf.datapath.ebpf import growth, links, loader, probe, selftest, source
 from kbpf.datapath.ebpf.capacity import Sizes, fitting
@@ -34,8 +35,7 @@ _MAPS = frozenset(spec.name for spec in ALL_MAPS)
 _HOOKS = frozenset(hook.name for hook in HOOKS)
 
 
-@dataclass(frozen=True, slots=True)
-class PacketPath:
+class PacketPath(msgspec.Struct, frozen=True):
     """How packets from elsewhere are served; `is_there` is False where the kernel offers no way."""
 
     devices: Callable[[], Sequence[Device]]
@@ -47,8 +47,7 @@ class PacketPath:
     """What the probe found about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HookOptions:
+class HookOptions(msgspec.Struct, frozen=True):
     """What the programs on sockets are to do."""
 
     has_set_retval: bool

@@ -8,9 +8,10 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kbpf.datapath.ebpf.hooks import HOOKS, NODE_PORT_HOOKS, OTHER_PACKET_PROGRAMS, PROGRAM_SCHED_CLS, Hook
 from kbpf.datapath.ebpf.layout import specs
@@ -36,8 +37,7 @@ class Unit(NamedTuple):
     programs: tuple[Hook, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+class Build(msgspec.Struct, frozen=True):
     """A set of programs to be: the same for the same code, sizes, kernel features and root."""
 
     maps: tuple[MapSpec[Any, Any], ...]

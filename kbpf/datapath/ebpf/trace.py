@@ -4,8 +4,9 @@ Pure. Tests compare it with the reference model, `kbpf explain` shows it. A choi
 chance, affinity and remembered choices stay within it.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kbpf.datapath.ebpf.encode import SERVICE_BITS
 from kbpf.datapath.ebpf.ids import backend_row

@@ -6,7 +6,8 @@ written all the same.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kbpf.clock import Clock
 from kbpf.datapath.interface import Answer, FamilyReport, Feature, Support, SyncReport

@@ -8,9 +8,10 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from kbpf.datapath.iptables.ruleset import ChainKey
 from kbpf.errors import CommandFailed, RulesLocked
@@ -74,8 +75,7 @@ NFT_CHUNK_CHAINS = 600
 """iptables-nft needs time quadratic in the chains of one transaction: 52 s for 30,000, 2.4 s in chunks of this size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """The programs of one family and flavour; `name` is the stem, such as "iptables-nft"."""
 
     family: Family

@@ -7,8 +7,9 @@ the kernel is not so.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kbpf.clock import Clock
 from kbpf.datapath.interface import RuleCount

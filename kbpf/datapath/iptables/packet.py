@@ -5,9 +5,11 @@ follows both ways and yields every end.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.datapath.iptables.rule import Rule, parse_rule
 from kbpf.datapath.iptables.ruleset import Chain, Ruleset, Table
@@ -22,8 +24,7 @@ class Certainty(Enum):
     YES = "yes"
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(msgspec.Struct, frozen=True):
     source: Address
     destination: Address
     port: int

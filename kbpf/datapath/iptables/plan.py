@@ -7,8 +7,10 @@ afterwards, deletions last. Between two inputs, and after a crash there, every p
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.datapath.iptables import names
 from kbpf.datapath.iptables.book import RuleBook, Turned
@@ -27,15 +29,14 @@ class Placed(NamedTuple):
     chain: Chain
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     present: tuple[ChainKey, ...] = ()
     """Chains that must exist and do not."""
     foundation: tuple[Placed, ...] = ()
     bodies: tuple[tuple[Chain, ...], ...] = ()
     """What must be written of each service port; never spread over two transactions."""
     dispatch: tuple[Placed, ...] = ()
-    edits: Mapping[Table, tuple[str, ...]] = field(default_factory=dict)
+    edits: Mapping[Table, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Jumps of built-in chains to insert or, when there are too many of them, to delete."""
     stale: tuple[str, ...] = ()
     """Per-service chains to delete."""

@@ -1,7 +1,8 @@
 """What the rules depend on besides the table. The composition root makes one from the configuration and the node."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kbpf.model.address import Address, Family
 from kbpf.model.detector import LocalDetector
@@ -9,14 +10,13 @@ from kbpf.model.detector import LocalDetector
 LARGE_CLUSTER_ENDPOINTS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IptablesSettings:
+class IptablesSettings(msgspec.Struct, frozen=True, kw_only=True):
     masquerade_bit: int = 14
     masquerade_all: bool = False
-    detectors: Mapping[Family, LocalDetector] = field(default_factory=dict)
+    detectors: Mapping[Family, LocalDetector] = msgspec.field(default_factory=dict)
     """A family without one: its pods count as outside, and ClusterIP traffic is not masqueraded."""
-    node_ips: Mapping[Family, Address] = field(default_factory=dict)
-    node_port_addresses: Mapping[Family, tuple[Address, ...]] = field(default_factory=dict)
+    node_ips: Mapping[Family, Address] = msgspec.field(default_factory=dict)
+    node_port_addresses: Mapping[Family, tuple[Address, ...]] = msgspec.field(default_factory=dict)
     """The local addresses with open node ports; a family that is absent has them on every local address."""
     localhost_node_ports: bool = True
     """Effective value: on only if node ports are open on a loopback address at all. IPv4 alone can do it."""

@@ -5,8 +5,9 @@ with the reference model; `kbpf explain` prints the rules that were taken.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from kbpf.datapath.iptables.packet import Ended, Packet, walk
 from kbpf.datapath.iptables.ruleset import Ruleset, Table
@@ -22,8 +23,7 @@ class TraceError(KbpfError):
     """The rules send one flow to ends that no single verdict can name."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceNode:
+class TraceNode(msgspec.Struct, frozen=True):
     """What the rules ask about the host. 127.0.0.0/8 and ::1 are local without being listed."""
 
     local_addresses: frozenset[Address] = frozenset()

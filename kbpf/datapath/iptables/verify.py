@@ -4,7 +4,8 @@ Compared by meaning, as a full sync compares them; whatever such a sync would wr
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kbpf.datapath.iptables import names
 from kbpf.datapath.iptables.book import RuleBook

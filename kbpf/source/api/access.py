@@ -8,10 +8,10 @@ certificates are replaced on disk while the process runs.
 import logging
 import socket
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from urllib3 import PoolManager
 from urllib3.connection import HTTPConnection
 
@@ -37,8 +37,7 @@ SOCKET_OPTIONS: tuple[tuple[int, int, int], ...] = (
 """A peer that vanished is noticed after a minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     url: str
     authorization: str
     """The value of the header; empty: certificates are all there is."""

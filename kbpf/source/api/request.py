@@ -1,6 +1,6 @@
 """The four questions to an API server, as values. `Reflector` chooses among them, a transport asks them."""
 
-from dataclasses import dataclass
+import msgspec
 
 from kbpf.source.api.resource import Resource
 
@@ -13,8 +13,7 @@ WATCH_MARGIN_S = 15.0
 """The server ends a watch in time; when the end itself does not come either, the connection is dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """`silence_s`: nothing for so long means that the connection is dead. Streams answer line by line."""
 
     resource: Resource

@@ -3,15 +3,14 @@
 ServiceCIDRs are not among it: of kube-proxy's modes only nftables makes something of them.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from kbpf.model.events import Kind
 from kbpf.model.objects import HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL, EndpointSlice, Node, Service
 from kbpf.source.object_key import Object
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """An object that ceases to match the selectors arrives as a deletion, one that begins to as an addition."""
 
     kind: Kind

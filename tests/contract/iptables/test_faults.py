@@ -2,9 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kbpf.clock import FakeClock
 from kbpf.datapath.iptables.backend import IptablesDatapath

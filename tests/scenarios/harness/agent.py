@@ -11,8 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kbpf.demo.child import Child
 from kbpf.demo.exchange import Answer, spell
@@ -56,7 +59,7 @@ class Agent:
     """The parent's half; every call is one question and one answer."""
 
     def __init__(self, place: Place) -> None:
-        self._child = Child("tests.scenarios.harness.agent", asdict(place))
+        self._child = Child("tests.scenarios.harness.agent", place)
 
     def flows(self, targets: list[Target], count: int) -> list[list[Answer]]:
         """`count` flows to each target, by turns; the answers of each round. A round of silence is the last one."""
@@ -79,7 +82,7 @@ class Agent:
         self._child.close()
 
     def _ask(self, task: str, targets: list[Target] | None = None, **details: object) -> Any:
-        return self._child.ask({"task": task, "targets": [asdict(target) for target in targets or []], **details})
+        return self._child.ask({"task": task, "targets": targets or [], **details})
 
 
 class _Session:
@@ -192,7 +195,7 @@ def main() -> None:
         order = json.loads(line)
         task = getattr(tasks, order.pop("task"))
         targets = [Target(**target) for target in order.pop("targets")]
-        print(json.dumps(task(targets, **order), default=asdict), flush=True)
+        print(msgspec.json.encode(task(targets, **order)).decode(), flush=True)
 
 
 if __name__ == "__main__":

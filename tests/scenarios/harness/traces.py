@@ -4,7 +4,7 @@ The datapath plans and writes as it does on a node, so that partial syncs and th
 not only the translation.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kbpf.clock import SystemClock
 from kbpf.datapath.ebpf import store

@@ -1,9 +1,9 @@
 """A sound set of rows has no difference; each way in which one can be wrong is named with its Service."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kbpf.datapath.ebpf.defer import DeferSettings
 from kbpf.datapath.ebpf.ids import backend_address
