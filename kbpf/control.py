@@ -142,6 +142,8 @@ class ControlLoop:
         """Wait for an event, then take all that are there: many events, one sync."""
         try:
             event = self._inbox.take(timeout_s)
+            if not self._proxier.is_ready:
+                self._inbox.gather()
             while True:
                 self._take(event)
                 event = self._inbox.take(0)

@@ -12,6 +12,8 @@ from kbpf.model.events import Event, SourceFailed
 MOST_WAITING = 2000
 LOOK_AGAIN_S = 0.005
 """The control thread takes as many as may wait in several times that; a semaphore would cost more than an event."""
+GATHERING_S = 0.01
+"""In that time a source delivers some hundred."""
 
 
 class Inbox:
@@ -35,6 +37,10 @@ class Inbox:
     def take(self, timeout_s: float | None) -> Event | SourceFailed | None:
         """The oldest event. Raises queue.Empty when there is none for so long; None: wait for ever."""
         return self._events.get(timeout=timeout_s) if timeout_s != 0 else self._events.get_nowait()
+
+    def gather(self) -> None:
+        """Let more events come: to be woken for each of many costs more than to take it."""
+        time.sleep(GATHERING_S)
 
     def close(self) -> None:
         """Nobody takes any more: whoever waits for room may go."""
