@@ -87,7 +87,7 @@ class RuleBook:
         self.refused.pop(service, None)
         known = {page.port.name: page for page in before}
         try:
-            after = tuple(self._page(table, port, known.get(port.name)) for port in self._ports(table, service))
+            after = tuple([self._page(table, port, known.get(port.name)) for port in self._ports(table, service)])
         except ValueError as error:
             self.refused[service] = str(error)
             return ()
@@ -101,11 +101,11 @@ class RuleBook:
         rules = render_port(port, frontends, self.settings, with_comments=with_comments)
         return Page(port, frontends, with_comments, rules)
 
-    def _ports(self, table: ServiceTable, service: ServiceName) -> Iterator[ResolvedPort]:
-        return (port for port in table.ports_of(service) if port.family is self.family)
+    def _ports(self, table: ServiceTable, service: ServiceName) -> list[ResolvedPort]:
+        return [port for port in table.ports_of(service) if port.family is self.family]
 
     def _count_endpoints(self, table: ServiceTable, service: ServiceName) -> None:
-        count = sum(port.known_endpoints for port in self._ports(table, service))
+        count = sum([port.known_endpoints for port in self._ports(table, service)])
         self._all_endpoints += count - self._endpoints.pop(service, 0)
         if count:
             self._endpoints[service] = count

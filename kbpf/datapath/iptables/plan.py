@@ -82,8 +82,9 @@ def against_applied(turned: Iterable[Turned], before: SharedChains, after: Share
 def against_observed(book: RuleBook, shared: SharedChains, observed: Ruleset) -> Difference:
     """What a full sync writes: whatever the kernel does not hold, and not one rule more."""
     nat = observed.get(Table.NAT, {})
-    bodies = [tuple([chain for chain in body if not _holds(nat, chain)]) for body in book.bodies()]
-    stale, kept, warnings = _stale(observed, {chain.name for body in book.bodies() for chain in body})
+    wanted = [*book.bodies()]
+    bodies = [tuple([chain for chain in body if not _holds(nat, chain)]) for body in wanted]
+    stale, kept, warnings = _stale(observed, {chain.name for body in wanted for chain in body})
     written = {*shared.foundation, *shared.dispatch}
     edits, ahead = _jump_edits(observed, shared.jumps)
     return Difference(
