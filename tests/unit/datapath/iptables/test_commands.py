@@ -1,5 +1,6 @@
 """The programs of a host: found by name, judged by their version, their failures put into words."""
 
+import hashlib
 import sys
 
 import pytest
@@ -101,8 +102,24 @@ def test_a_process_gets_its_input_and_gives_its_output():
     assert run_process([sys.executable, "-c", program], "abc", 10) == Completed(3, "ABC\n", "e\n")
 
 
-def test_a_missing_program_and_one_that_hangs_are_statuses():
-    assert run_process(["kbpf-no-such-program"], "", 1).status == STATUS_NOT_FOUND
-    done = run_process([sys.executable, "-c", "import time; time.sleep(60)"], "", 0.1)
+def test_megabytes_of_input_arrive_whole_and_in_order():
+    program = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
+    text = "".join(f"-A KUBE-SVC-{number:016} -j KUBE-SEP-{number:016}\n" for number in range(100_000))
+    done = run_process([sys.executable, "-c", program], text, 30)
+    assert done.stdout.strip() == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_program_that_ends_before_it_has_read_its_input_is_its_status():
+    program = "import sys; print('line 1 failed', file=sys.stderr); sys.exit(2)"
+    assert run_process([sys.executable, "-c", program], "x" * 10_000_000, 30) == Completed(2, "", "line 1 failed\n")
+
+
+@pytest.mark.parametrize("stdin", ["", "x" * 10_000_000])
+def test_a_program_that_hangs_is_killed_with_input_waiting_or_without(stdin: str):
+    done = run_process([sys.executable, "-c", "import time; time.sleep(60)"], stdin, 0.1)
     assert done.status == STATUS_TIMEOUT
     assert "not finished" in done.stderr
+
+
+def test_a_missing_program_is_a_status():
+    assert run_process(["kbpf-no-such-program"], "", 1).status == STATUS_NOT_FOUND
