@@ -70,6 +70,8 @@ class Choice(NamedTuple):
     reason: str = ""
     is_fallback: bool = False
     """Something else was wished for."""
+    iptables: IptablesDatapath | None = None
+    """The one that was probed: it remembers for a moment what it found."""
 
     @property
     def fallback_reason(self) -> str:
@@ -78,27 +80,29 @@ class Choice(NamedTuple):
 
 def choose_datapath(config: Config, clock: Clock) -> Choice:
     """With the reason in the log, once. Raises DatapathUnavailable when nothing can run."""
-    support = Support(Answer.NO, "not asked for")
+    support, iptables = Support(Answer.NO, "not asked for"), None
     if config.datapath is not DatapathWish.IPTABLES:
         support = make_ebpf(config, None, clock).probe()
     name, reason = preferred(config.datapath.value, config.fallback is Fallback.IPTABLES, support)
     if name == "iptables":
-        iptables = make_iptables(config, None, clock).probe()
-        if iptables.answer is Answer.NO:
-            raise DatapathUnavailable(f"{iptables.reason}; {reason}")
+        iptables = make_iptables(config, None, clock)
+        answer = iptables.probe()
+        if answer.answer is Answer.NO:
+            raise DatapathUnavailable(f"{answer.reason}; {reason}")
     is_fallback = name == "iptables" and config.datapath is not DatapathWish.IPTABLES
     say = log.warning if is_fallback else log.info
     say(f"running {name}: {reason}")
-    return Choice(name, reason, is_fallback)
+    return Choice(name, reason, is_fallback, iptables)
 
 
-def make_datapath(name: str, config: Config, own: Node | None, clock: Clock) -> Datapath:
-    """The datapath of this name, with all that has to be replaced, completed or fallen back to by the other one."""
-    if name == "iptables" and not _is_left_of_ebpf(config):
-        return NodeIptables(config, own, clock)
+def make_datapath(choice: Choice, config: Config, own: Node | None, clock: Clock) -> Datapath:
+    """What was chosen, with all that has to be replaced, completed or fallen back to by the other datapath."""
+    rules = NodeIptables(config, own, clock, choice.iptables)
+    if choice.name == "iptables" and not _is_left_of_ebpf(config):
+        return rules
     ebpf = make_ebpf(config, own, clock)
-    alone = ReplacingDatapath(NodeIptables(config, own, clock), ebpf)
-    if name == "iptables":
+    alone = ReplacingDatapath(rules, ebpf)
+    if choice.name == "iptables":
         return alone
     residual = ResidualDatapath(
         ebpf,
@@ -150,12 +154,20 @@ class NodeIptables:
 
     name = "iptables"
 
-    def __init__(self, config: Config, own: Node | None, clock: Clock, *, is_residue: bool = False) -> None:
-        """`is_residue`: eBPF serves what is not in these rules."""
+    def __init__(
+        self,
+        config: Config,
+        own: Node | None,
+        clock: Clock,
+        iptables: IptablesDatapath | None = None,
+        *,
+        is_residue: bool = False,
+    ) -> None:
+        """`iptables`: one that was probed. `is_residue`: eBPF serves what is not in these rules."""
         self._config = config
         self._own = own
         self._is_residue = is_residue
-        self._iptables = make_iptables(config, own, clock)
+        self._iptables = iptables or make_iptables(config, own, clock)
         self._may_use_localnet: bool | None = None
         self._is_advised = False
 

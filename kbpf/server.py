@@ -14,7 +14,7 @@ from functools import cache
 from types import FrameType
 
 from kbpf.clock import Clock, SystemClock
-from kbpf.composition import Background, choose_datapath, intervals, load_programs, make_datapath
+from kbpf.composition import Background, Choice, choose_datapath, intervals, load_programs, make_datapath
 from kbpf.config import Config
 from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
@@ -60,7 +60,7 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     observation.watch_staleness(feed.silences)
     observation.publisher.running(choice.name, choice.fallback_reason, choice.reason)
     runner = BoundedFrequencyRunner(intervals(config, choice.name), clock)
-    proxier = _make_proxier(config, choice.name, observation, clock)
+    proxier = _make_proxier(config, choice, observation, clock)
     inspections = InspectionSchedule(config.sync_period_s, clock)
     loop = ControlLoop(proxier, runner, inspections, observation.publisher, lambda name: intervals(config, name))
     _stop_on_signals(loop)
@@ -74,7 +74,7 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
         feed.source.stop()
 
 
-def _make_proxier(config: Config, datapath_name: str, observation: Observation, clock: Clock) -> Proxier:
+def _make_proxier(config: Config, choice: Choice, observation: Observation, clock: Clock) -> Proxier:
     tuning = ConntrackTuning(config.conntrack, KernelSysctls())
     tuning.run()
     if tuning.refused:
@@ -90,16 +90,16 @@ def _make_proxier(config: Config, datapath_name: str, observation: Observation, 
         head_start.wait()
         for words in (*settings_advice(config, own), *port_advice(gives_out_any)):
             log.warning(words)
-        return make_datapath(datapath_name, config, own, clock)
+        return make_datapath(choice, config, own, clock)
 
     return Proxier(
         config.node_name,
         Trackers(config.node_name, clock.now()),
         first_datapath,
-        _make_udp_cleanup(config, datapath_name, clock),
+        _make_udp_cleanup(config, choice.name, clock),
         publish,
         expects_node=not config.manifests,
-        node_known=head_start.begin if datapath_name == "ebpf" else lambda own: None,
+        node_known=head_start.begin if choice.name == "ebpf" else lambda own: None,
         found_wrong=observation.problem,
     )
 
