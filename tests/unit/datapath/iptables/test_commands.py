@@ -114,7 +114,7 @@ def test_a_program_that_ends_before_it_has_read_its_input_is_its_status():
     assert run_process([sys.executable, "-c", program], "x" * 10_000_000, 30) == Completed(2, "", "line 1 failed\n")
 
 
-@pytest.mark.parametrize("stdin", ["", "x" * 10_000_000])
+@pytest.mark.parametrize("stdin", ["", "x" * 10_000_000], ids=["none", "megabytes"])
 def test_a_program_that_hangs_is_killed_with_input_waiting_or_without(stdin: str):
     done = run_process([sys.executable, "-c", "import time; time.sleep(60)"], stdin, 0.1)
     assert done.status == STATUS_TIMEOUT
