@@ -64,7 +64,7 @@ def run_process(argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
             stdout, stderr = process.communicate(timeout=timeout_s)
     except FileNotFoundError:
         return Completed(STATUS_NOT_FOUND, "", "no such program; it comes with the package iptables")
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: the system gives no thread more
         return Completed(STATUS_NOT_EXECUTABLE, "", str(error))
     except subprocess.TimeoutExpired:
         return Completed(STATUS_TIMEOUT, "", f"killed: not finished after {timeout_s:.0f} s")
@@ -79,11 +79,12 @@ def _fed(process: "subprocess.Popen[bytes]", content: bytes) -> Iterator[None]:
     is woken for each. Not a file: where SELinux confines iptables, it may read its caller's pipes and no more; it would
     find an empty input, and say that all is well.
     """
-    pipe, process.stdin = process.stdin, None
+    pipe = process.stdin
     assert pipe is not None  # noqa: S101  (it was asked for)
     feeder = threading.Thread(target=_feed, args=(pipe, content), name="feeder", daemon=True)
-    feeder.start()
     try:
+        feeder.start()
+        process.stdin = None  # it is the thread's now, and `communicate` would close it
         yield
     except BaseException:
         process.kill()

@@ -2,10 +2,13 @@
 
 import hashlib
 import sys
+import threading
+import time
 
 import pytest
 
 from kbpf.datapath.iptables.commands import (
+    STATUS_NOT_EXECUTABLE,
     STATUS_NOT_FOUND,
     STATUS_TIMEOUT,
     Completed,
@@ -119,6 +122,17 @@ def test_a_program_that_hangs_is_killed_with_input_waiting_or_without(stdin: str
     done = run_process([sys.executable, "-c", "import time; time.sleep(60)"], stdin, 0.1)
     assert done.status == STATUS_TIMEOUT
     assert "not finished" in done.stderr
+
+
+def test_without_a_thread_to_feed_it_a_program_is_killed_and_that_is_a_status(monkeypatch: pytest.MonkeyPatch):
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    started = time.monotonic()
+    done = run_process([sys.executable, "-c", "import sys; sys.stdin.read()"], "rules", 60)
+    assert (done.status, done.stderr) == (STATUS_NOT_EXECUTABLE, "can't start new thread")
+    assert time.monotonic() - started < 30
 
 
 def test_a_missing_program_is_a_status():
