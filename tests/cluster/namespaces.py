@@ -91,6 +91,8 @@ class Relay:
             return
         self.peers[inner], self.peers[outer] = outer, inner
         for one in (inner, outer):
+            # As both ends would talk to each other: else each small piece waits 40 ms for the other's acknowledgement.
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.selector.register(one, selectors.EVENT_READ)
 
     def _carry(self, source: socket.socket) -> None:
