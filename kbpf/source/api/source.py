@@ -2,7 +2,8 @@
 
     HttpTransport ─► Follower (one a resource, with its Reflector) ─► Lifeline ─► the control thread's queue
 
-The thread of the own Node first waits for what the start depends on, see own_node.py.
+The thread of the own Node first waits for what the start depends on, see own_node.py. The others begin after it: they
+would keep it, and with it the eBPF programs, waiting for as long as the lists of a large cluster take.
 """
 
 import logging
@@ -30,6 +31,9 @@ from kbpf.source.interface import Emit
 log = logging.getLogger(__name__)
 
 JOIN_WITHIN_S = 1.0
+NODE_IS_TOLD = Synced(Kind.NODE)
+NODE_FIRST_S = 0.25
+"""So long the large lists wait for the Node."""
 
 
 class ApiSource:
@@ -56,6 +60,7 @@ class ApiSource:
         self._node_identity = NodeIdentity(node_name, needs_pod_ranges=needs_pod_ranges)
         self._lock = threading.Lock()  # one event at a time, and the lifeline sees those of two threads
         self._stopped = threading.Event()
+        self._node_is_told = threading.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._followers: list[Follower] = []
         self._threads: list[threading.Thread] = []
@@ -65,7 +70,8 @@ class ApiSource:
             reflector = self._reflectors[str(resource)] = Reflector(resource, self._clock, self._random)
             follower = Follower(reflector, self._transport, lambda event: self._deliver(emit, event), self._wait)
             self._followers.append(follower)
-            run = follower.run if resource.kind is not Kind.NODE else self._after_node_wait(follower.run, emit)
+            own_turn = self._after_node_wait if resource.kind is Kind.NODE else self._after_node
+            run = own_turn(follower.run, emit)
             # Daemon threads: one that is connecting cannot be interrupted.
             self._threads.append(threading.Thread(target=run, name=f"watch-{resource}", daemon=True))
         for thread in self._threads:
@@ -90,15 +96,23 @@ class ApiSource:
                 emit(passed)
             if news := self._lifeline.take_news():
                 log.warning(news)
+            if event == NODE_IS_TOLD:
+                self._node_identity.settle()
+                self._node_is_told.set()
             if reason := self._reason_to_restart(event):
                 emit(SourceFailed(RestartNeeded(f"{reason}: ending, to be started again with the new state")))
 
     def _reason_to_restart(self, event: Event) -> str:
-        if isinstance(event, Synced) and event.kind is Kind.NODE:
-            self._node_identity.settle()
         return self._node_identity.reason_to_restart(event.node) if isinstance(event, NodeChanged) else ""
 
     # -- the own Node, before its list ------------------------------------------------------------------------------
+
+    def _after_node(self, run: Callable[[], None], emit: Emit) -> Callable[[], None]:
+        def wait_and_run() -> None:
+            self._node_is_told.wait(NODE_FIRST_S)
+            run()
+
+        return wait_and_run
 
     def _after_node_wait(self, run: Callable[[], None], emit: Emit) -> Callable[[], None]:
         def wait_and_run() -> None:

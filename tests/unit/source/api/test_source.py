@@ -57,6 +57,19 @@ def test_everything_is_delivered_and_each_kind_is_synced_once():
     assert rig.transport.asked["nodes"][0].query["fieldSelector"] == "metadata.name=n1"
 
 
+def test_the_node_is_told_before_the_large_lists_begin():
+    rig = Rig([page_of(NODE), [line_of("ADDED", NODE), END]], [line_of("ADDED", tree("web")), END])
+    rig.run()
+    assert [type(event) for event in rig.events[:2]] == [NodeChanged, Synced]
+    assert rig.events[1] == Synced(Kind.NODE)
+
+
+def test_a_node_that_does_not_come_holds_no_list_up_for_long():
+    rig = Rig([page_of()] * 1000)
+    rig.run("services", "endpointslices")
+    assert {event.kind for event in rig.events if isinstance(event, Synced)} >= {Kind.SERVICE, Kind.ENDPOINT_SLICE}
+
+
 def test_the_node_is_asked_for_once_a_second_and_synced_only_when_it_is_there():
     rig = Rig([page_of(), ApiFailure("away"), page_of(node_tree("n1")), page_of(NODE), [line_of("ADDED", NODE), END]])
     rig.run()
