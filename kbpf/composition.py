@@ -123,11 +123,6 @@ def _is_left_of_ebpf(config: Config) -> bool:
         return False  # a kernel without traffic control, or rights without it, has no filter of ours
 
 
-def load_programs(config: Config, own: Node | None, clock: Clock) -> None:
-    """What a first sync of eBPF begins with, ahead of it. Raises KbpfError."""
-    make_ebpf(config, own, clock).load()
-
-
 def make_ebpf(config: Config, own: Node | None, clock: Clock) -> "EbpfDatapath":
     from kbpf import ebpf_parts  # only now: iptables alone needs none of it, and starts faster so
 

@@ -1,12 +1,14 @@
 """A head start for the eBPF programs: they are compiled while the initial lists of a large cluster still come in.
 
-The proxier says when the Node is known, on which the programs depend, and the first sync waits for the end. Programs
-and maps are then in the kernel, and in force nowhere: traffic sees nothing of them until that sync attaches them.
+The proxier says when the Node is known, on which the programs depend. The maps come first: the first sync waits for
+them alone, fills them while the programs are still compiled, and waits for those when it has written everything.
+Programs and maps are in force nowhere before that: traffic sees nothing of them until that sync attaches them.
 """
 
 import logging
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from kbpf.errors import KbpfError
 from kbpf.model.objects import Node
@@ -14,24 +16,40 @@ from kbpf.model.objects import Node
 log = logging.getLogger(__name__)
 
 
+class Loadable(Protocol):
+    """A datapath that can be prepared ahead of its first sync. Both raise KbpfError."""
+
+    def make_maps(self) -> None: ...
+
+    def load(self) -> None:
+        """Who else wants to load meanwhile waits for it."""
+        ...
+
+
 class HeadStart:
-    def __init__(self, load: Callable[[Node | None], None]) -> None:
-        self._load = load
-        self._thread: threading.Thread | None = None
+    def __init__(self, datapath: Callable[[Node | None], Loadable]) -> None:
+        self._datapath = datapath
+        self._has_begun = False
+        self._maps_are_made = threading.Event()
 
     def begin(self, own: Node | None) -> None:
         """Load for this Node; None: the cluster knows none. Returns at once."""
+        self._has_begun = True
         # A daemon thread: a stop does not wait for the compiler.
-        self._thread = threading.Thread(target=self._run, args=(own,), name="head-start", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, args=(own,), name="head-start", daemon=True).start()
 
-    def wait(self) -> None:
-        """Until it has ended, if it ever began."""
-        if self._thread is not None:
-            self._thread.join()
+    def wait_for_maps(self) -> None:
+        """Until they are there, or cannot be made ahead; at once if it never began."""
+        if self._has_begun:
+            self._maps_are_made.wait()
 
     def _run(self, own: Node | None) -> None:
         try:
-            self._load(own)
+            datapath = self._datapath(own)
+            datapath.make_maps()
+            self._maps_are_made.set()
+            datapath.load()
         except KbpfError as error:
             log.debug(f"no head start: {error}")  # the first sync tries again, and tells
+        finally:
+            self._maps_are_made.set()

@@ -14,7 +14,7 @@ from functools import cache
 from types import FrameType
 
 from kbpf.clock import Clock, SystemClock
-from kbpf.composition import Background, Choice, choose_datapath, intervals, load_programs, make_datapath
+from kbpf.composition import Background, Choice, choose_datapath, intervals, make_datapath, make_ebpf
 from kbpf.config import Config
 from kbpf.configuration.loading import Loaded
 from kbpf.configuration.watch import ConfigurationWatch
@@ -84,10 +84,10 @@ def _make_proxier(config: Config, choice: Choice, observation: Observation, cloc
         observation.publisher.synced(status)
         _after_sync(tuning, is_full=status.report.full)
 
-    head_start = HeadStart(lambda own: load_programs(config, own, clock))
+    head_start = HeadStart(lambda own: make_ebpf(config, own, clock))
 
     def first_datapath(own: Node | None) -> Datapath:
-        head_start.wait()
+        head_start.wait_for_maps()
         for words in (*settings_advice(config, own), *port_advice(gives_out_any)):
             log.warning(words)
         return make_datapath(choice, config, own, clock)

@@ -1,36 +1,74 @@
-"""The programs are loaded in a thread of their own, and a failure there is left to the first sync."""
+"""Maps and programs are made in a thread of their own, and a failure there is left to the first sync."""
 
 import threading
+
+import pytest
 
 from kbpf.errors import LoadFailed
 from kbpf.head_start import HeadStart
 from kbpf.model.objects import Node
 from tests.builders import node
 
+PATIENCE_S = 30
 
-def test_it_loads_for_the_node_that_it_is_given_while_others_go_on():
-    may_end, loaded = threading.Event(), list[Node | None]()
 
-    def load(own: Node | None) -> None:
-        may_end.wait(30)
-        loaded.append(own)
+class Datapath:
+    """Makes maps at once, and programs when it may."""
 
-    head_start, own = HeadStart(load), node("n1")
+    def __init__(self, fails_at: str = "") -> None:
+        self.fails_at = fails_at
+        self.done: list[str] = []
+        self.may_load, self.ended = threading.Event(), threading.Event()
+
+    def make_maps(self) -> None:
+        self._do("maps")
+
+    def load(self) -> None:
+        assert self.may_load.wait(PATIENCE_S)
+        self._do("programs")
+        self.ended.set()
+
+    def _do(self, what: str) -> None:
+        if self.fails_at == what:
+            self.ended.set()
+            raise LoadFailed("no compiler")
+        self.done.append(what)
+
+
+def test_whoever_waits_for_the_maps_goes_on_while_the_programs_are_loaded():
+    datapath, asked = Datapath(), list[Node | None]()
+
+    def make(own: Node | None) -> Datapath:
+        asked.append(own)
+        return datapath
+
+    head_start, own = HeadStart(make), node("n1")
     head_start.begin(own)
-    assert loaded == []
-    may_end.set()
-    head_start.wait()
-    assert loaded == [own]
+    head_start.wait_for_maps()
+    assert (asked, datapath.done) == ([own], ["maps"])
+    datapath.may_load.set()
+    assert datapath.ended.wait(PATIENCE_S)
+    assert datapath.done == ["maps", "programs"]
 
 
 def test_where_it_never_began_nobody_waits():
-    HeadStart(lambda own: None).wait()
+    HeadStart(lambda own: Datapath()).wait_for_maps()
 
 
-def test_a_load_that_fails_keeps_nobody_from_going_on():
-    def load(own: Node | None) -> None:
-        raise LoadFailed("no compiler")
-
-    head_start = HeadStart(load)
+@pytest.mark.parametrize("step", ["maps", "programs"])
+def test_a_step_that_fails_keeps_nobody_from_going_on(step: str):
+    datapath = Datapath(fails_at=step)
+    datapath.may_load.set()
+    head_start = HeadStart(lambda own: datapath)
     head_start.begin(None)
-    head_start.wait()
+    head_start.wait_for_maps()
+    assert datapath.ended.wait(PATIENCE_S)
+
+
+def test_a_datapath_that_cannot_be_made_keeps_nobody_from_going_on():
+    def make(own: Node | None) -> Datapath:
+        raise LoadFailed("no cgroup2")
+
+    head_start = HeadStart(make)
+    head_start.begin(None)
+    head_start.wait_for_maps()

@@ -55,13 +55,21 @@ class Programs(Protocol):
         """Would a load with this need make maps larger?"""
         ...
 
+    def make_maps(self, need: Sizes) -> None:
+        """Where there are no maps yet, have them in the kernel, ahead of the programs. Raises LoadFailed."""
+        ...
+
     def load(self, need: Sizes) -> MapSet:
-        """Have programs and maps in the kernel, in force or not, and open the maps. Raises LoadFailed.
+        """Have the maps in the kernel and open them; the programs may still be to come. Raises LoadFailed.
 
         Maps without room for `need` are replaced by larger ones that hold the same, where that is possible.
 
         What somebody unpinned of the maps that are still open, from the last load, is pinned again.
         """
+        ...
+
+    def complete(self) -> None:
+        """Have the programs in the kernel as well, in force or not. Raises LoadFailed."""
         ...
 
     def open(self) -> FlowMapSet | None:
@@ -76,7 +84,8 @@ class Programs(Protocol):
     def attach(self) -> int:
         """Put the programs in force where they are not, after a self-test; returns how many attachments that changed.
 
-        Raises MapError when packet programs cannot be attached: from the next load on they serve no packets.
+        They are loaded first, if that is still to be done. Raises MapError when the maps were replaced meanwhile, and
+        when packet programs cannot be attached: from the next load on they serve no packets.
         """
         ...
 
@@ -136,13 +145,22 @@ class EbpfDatapath:
     def probe(self) -> Support:
         return self._programs.probe()
 
-    def load(self) -> None:
-        """Have programs and maps in the kernel, in force nowhere, so that the first sync need not wait for a compiler.
+    def make_maps(self) -> None:
+        """Have the maps in the kernel, so that a first sync can fill them while the programs are compiled.
 
         Sizes are those that are there, or usual: a sync that needs more has them made anew.
         """
-        self._open({LOCAL_ADDR.name: len(self._local_addresses())})
+        self._programs.make_maps(self._least)
+
+    def load(self) -> None:
+        """Have the programs in the kernel as well, in force nowhere, so that the first sync need not compile them."""
+        self._open(self._least)
+        self._programs.complete()
         self._close()
+
+    @property
+    def _least(self) -> Sizes:
+        return {LOCAL_ADDR.name: len(self._local_addresses())}
 
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
         return self.commit(self.prepare(table, dirty, full=full))

@@ -176,7 +176,9 @@ class FakePrograms:
         self.maps: FakeMaps | None = None
         self.attached = False
         self.serves_packets = serves_packets
+        self.has_programs = False
         self.load_failure: DatapathError | None = None
+        self.compile_failure: DatapathError | None = None
         self.attach_failure: DatapathError | None = None
         self.open_failure: DatapathError | None = None
 
@@ -190,6 +192,10 @@ class FakePrograms:
     def can_grow(self, need: Sizes) -> bool:
         return fitting(self._sizes, need, self._fixed) != self._sizes
 
+    def make_maps(self, need: Sizes) -> None:
+        if self.maps is None:
+            self.load(need)
+
     def load(self, need: Sizes) -> FakeMaps:
         if self.load_failure:
             raise self.load_failure
@@ -200,12 +206,18 @@ class FakePrograms:
             self.attached = False
         return self.maps
 
+    def complete(self) -> None:
+        if self.compile_failure:
+            raise self.compile_failure
+        self.has_programs = True
+
     def open(self) -> FakeMaps | None:
         if self.open_failure:
             raise self.open_failure
         return self.maps
 
     def attach(self) -> int:
+        self.complete()
         if self.attach_failure:
             raise self.attach_failure
         if self.maps is None:
@@ -223,4 +235,4 @@ class FakePrograms:
         self.attached = False
 
     def remove(self) -> None:
-        self.maps, self.attached = None, False
+        self.maps, self.has_programs, self.attached = None, False, False

@@ -33,20 +33,18 @@ def import_bcc() -> Any:
 
 
 def load(bcc: Any, question: dict[str, Any]) -> None:
-    """Compile; maps are pinned while BCC creates them, programs into a folder that the parent renames."""
+    """Compile one text; maps are pinned while BCC creates them, programs into a folder that the parent renames."""
     # Kernels before 5.11 charge maps to the locked memory of whoever creates them; later ones do not ask.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     os.environ["BCC_KERNEL_SOURCE"] = question["kernel"]
     libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    folder = Path(question["folder"])
-    folder.mkdir(mode=0o700)
-    for text, programs in question["units"]:
-        module = bcc.BPF(text=text, cflags=question["flags"])
-        for name, program_type, attach_type in programs:
-            program = module.load_func(name, program_type, None, attach_type)
-            if libbpf.bpf_obj_pin(program.fd, os.fsencode(folder / name)) < 0:
-                raise OSError(ctypes.get_errno(), f"cannot pin {name}")
+    text, programs = question["unit"]
+    module = bcc.BPF(text=text, cflags=question["flags"])
+    for name, program_type, attach_type in programs:
+        program = module.load_func(name, program_type, None, attach_type)
+        if libbpf.bpf_obj_pin(program.fd, os.fsencode(Path(question["folder"], name))) < 0:
+            raise OSError(ctypes.get_errno(), f"cannot pin {name}")
 
 
 def answer(question: dict[str, Any]) -> dict[str, str]:
@@ -54,7 +52,7 @@ def answer(question: dict[str, Any]) -> dict[str, str]:
         bcc = import_bcc()
     except NoBcc as error:
         return {"no_bcc": str(error)}
-    if "units" in question:
+    if "unit" in question:
         try:
             load(bcc, question)
         except Exception as error:  # BCC raises bare Exception; the parent has the words of the compiler

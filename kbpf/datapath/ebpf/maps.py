@@ -82,6 +82,11 @@ class BpfMap(Generic[Key, Value]):
         with suppress(FileExistsError):
             libbpf.obj_pin(self._fd, pin)
 
+    def is_pinned(self, pin: Path) -> bool:
+        """Is it this map that is pinned there? Raises OSError."""
+        info = pinned_info(pin)
+        return info is not None and info.id == libbpf.map_info(self._fd).id
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -193,6 +198,10 @@ class Maps(msgspec.Struct, frozen=True):
         """Where somebody removed a pin, the map with all that it holds is pinned again."""
         for name in self.__struct_fields__:
             getattr(self, name).pin(pins.map(name))
+
+    def are_pinned(self, pins: Pins) -> bool:
+        """Are these the maps that are pinned now? Raises OSError."""
+        return all(getattr(self, name).is_pinned(pins.map(name)) for name in self.__struct_fields__)
 
     def close(self) -> None:
         for name in self.__struct_fields__:

@@ -87,18 +87,33 @@ class PinnedPrograms:
     def can_grow(self, need: Sizes) -> bool:
         return fitting(self._sizes, need, self._fixed) != self._sizes
 
-    def load(self, need: Sizes) -> Maps:
-        self._uplinks = tuple(self._packet_path.devices()) if self._has_packet_path else ()
+    def make_maps(self, need: Sizes) -> None:
         with _failing_as_load():
-            ensure_bpffs(self._pins.root)
-            self._pins.make_folders()
-            if self._maps is not None:
-                self._maps.pin(self._pins)
-            self._sizes |= self._pinned_sizes()
-            self._grow(fitting(self._sizes, need, self._fixed))
+            sizes = self._fitting(need)
+            loader.make_maps(self._pins, self._build(sizes))
+
+    def load(self, need: Sizes) -> Maps:
+        with _failing_as_load():
+            sizes = self._fitting(need)
+            if not loader.has_maps(self._pins, specs(sizes)):
+                self._grow(sizes)
             self._maps = Maps.open(self._pins)
             self._sizes |= self._pinned_sizes()
         return self._maps
+
+    def complete(self) -> None:
+        with _failing_as_load():
+            self._ensure_loaded(self._sizes)
+
+    def _fitting(self, need: Sizes) -> Sizes:
+        """The sizes that the maps must have, with the bpffs ready for them and a look at the devices."""
+        self._uplinks = tuple(self._packet_path.devices()) if self._has_packet_path else ()
+        ensure_bpffs(self._pins.root)
+        self._pins.make_folders()
+        if self._maps is not None:
+            self._maps.pin(self._pins)
+        self._sizes |= self._pinned_sizes()
+        return fitting(self._sizes, need, self._fixed)
 
     def _pinned_sizes(self) -> dict[str, int]:
         pins = {name: (self._pins.map(name), self._pins.outgrown(name)) for name in GROWING - self._fixed}
@@ -121,7 +136,10 @@ class PinnedPrograms:
             self._ensure_loaded(self._sizes)
 
     def _ensure_loaded(self, sizes: Sizes) -> None:
-        build = source.describe(
+        self._folder = loader.ensure_loaded(self._pins, self._build(sizes)).programs
+
+    def _build(self, sizes: Sizes) -> source.Build:
+        return source.describe(
             self._pins,
             sizes,
             has_set_retval=self._hooks.has_set_retval,
@@ -130,7 +148,6 @@ class PinnedPrograms:
             has_coarse_clock=self._packet_path.has_coarse_clock,
             packet_programs=programs_for(self._uplinks),
         )
-        self._folder = loader.ensure_loaded(self._pins, build).programs
 
     @property
     def serves_packets(self) -> bool:
@@ -147,6 +164,8 @@ class PinnedPrograms:
             return self._has_hooks() and self._packet_path.uplinks.is_attached(self._loaded, self._uplinks)
 
     def attach(self) -> int:
+        self.complete()
+        self._check_maps()
         changed = self._attach_hooks()
         with _failing_as_load():
             take_flows(self._pins)
@@ -158,6 +177,12 @@ class PinnedPrograms:
                 take_flows(self._pins)
                 self._remove_other_versions()
         return changed
+
+    def _check_maps(self) -> None:
+        """Programs are of use with the maps that were written only."""
+        with _failing_as_load():
+            if self._maps is None or not self._maps.are_pinned(self._pins):
+                raise MapError("the maps were replaced while the programs were loaded")
 
     def _has_hooks(self) -> bool:
         return links.attached(self._pins, self._cgroup) == links.program_ids(self._loaded)

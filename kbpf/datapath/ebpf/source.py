@@ -41,6 +41,8 @@ class Build(msgspec.Struct, frozen=True):
     """A set of programs to be: the same for the same code, sizes, kernel features and root."""
 
     maps: tuple[MapSpec[Any, Any], ...]
+    map_unit: Unit
+    """Makes the maps and has no program."""
     units: tuple[Unit, ...]
     flags: tuple[str, ...]
 
@@ -87,7 +89,7 @@ def describe(
     if packet_programs:
         programs = tuple(Hook(name, PROGRAM_SCHED_CLS, 0) for name in sorted(packet_programs))
         units.append(Unit(amalgamated(folder / "tc.c"), programs))
-    return Build(maps, tuple(units), flags)
+    return Build(maps, Unit(amalgamated(folder / "maps.c"), ()), tuple(units), flags)
 
 
 def amalgamated(path: Path) -> str:

@@ -12,7 +12,7 @@ from kbpf.datapath.ebpf.hooks import HOOKS
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.shapes import LocalFlag
 from kbpf.datapath.interface import Answer
-from kbpf.errors import LoadFailed
+from kbpf.errors import LoadFailed, MapError
 from kbpf.host.clsact import ClsactFilters
 from kbpf.model.address import Address
 from kbpf.model.table import ServiceTable
@@ -228,6 +228,22 @@ def test_two_instances_with_roots_of_their_own_do_not_meet(
     second.cleanup()
     inner.rmdir()
     assert not other_root.exists()
+    pod = pods()
+    pod.serve(["10.244.0.1"])
+    assert pod.ask("requests", "tcp", "10.96.0.10", 80, 3) == {"10.244.0.1:8080": 3}
+
+
+def test_programs_with_other_maps_than_those_that_were_written_are_not_attached(
+    start: Start, own_root: Path, cgroup: Path, pods: MakePod
+) -> None:
+    datapath, table, pins = start(), cluster("10.244.0.1"), Pins(own_root)
+    datapath.make_maps()
+    prepared = datapath.prepare(table, frozenset(table.services), full=True)
+    pins.map("frontends").unlink()
+    with pytest.raises(MapError, match="the maps were replaced"):
+        datapath.commit(prepared)
+    assert not links.attached(pins, cgroup)
+    sync(datapath, table)
     pod = pods()
     pod.serve(["10.244.0.1"])
     assert pod.ask("requests", "tcp", "10.96.0.10", 80, 3) == {"10.244.0.1:8080": 3}

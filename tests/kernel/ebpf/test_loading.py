@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from errno import ENETUNREACH
 from pathlib import Path
 
@@ -69,6 +70,37 @@ def test_the_loader_does_not_run_for_what_is_loaded(own_pins: Pins) -> None:
     assert loader.ensure_loaded(own_pins, build).is_new
     again = loader.ensure_loaded(own_pins, build, NO_INTERPRETER)
     assert (again.programs, again.is_new) == (own_pins.program_folder(build.hash), False)
+
+
+def test_maps_that_were_made_ahead_are_those_of_the_programs_with_what_was_written_meanwhile(own_pins: Pins) -> None:
+    build = small_build(own_pins)
+    loader.make_maps(own_pins, build)
+    assert loader.has_maps(own_pins, build.maps)
+    assert not any(own_pins.programs.iterdir())
+    rows, before = filled(own_pins), {spec.name: map_id(own_pins, spec.name) for spec in build.maps}
+    assert loader.ensure_loaded(own_pins, build).is_new
+    assert {spec.name: map_id(own_pins, spec.name) for spec in build.maps} == before
+    maps = Maps.open(own_pins)
+    assert store.observe(maps) == rows
+    maps.close()
+
+
+def test_maps_that_are_there_are_left_to_the_load_that_follows(own_pins: Pins) -> None:
+    loader.make_maps(own_pins, small_build(own_pins))
+    rows, larger = filled(own_pins), sized(own_pins, slots=8192)
+    loader.make_maps(own_pins, larger, NO_INTERPRETER)
+    assert not loader.has_maps(own_pins, larger.maps)
+    loader.ensure_loaded(own_pins, larger)
+    maps = Maps.open(own_pins)
+    assert store.observe(maps) == rows
+    maps.close()
+
+
+def test_who_loads_while_another_thread_does_finds_it_done(own_pins: Pins) -> None:
+    build = small_build(own_pins)
+    with ThreadPoolExecutor(2) as threads:
+        loaded = [*threads.map(lambda _: loader.ensure_loaded(own_pins, build), range(2))]
+    assert sorted(each.is_new for each in loaded) == [False, True]
 
 
 def test_another_build_takes_over_the_maps_with_their_entries(own_pins: Pins) -> None:

@@ -505,12 +505,26 @@ def test_hooks_are_attached_only_after_every_row_is_written(node: EbpfNode):
 
 
 def test_a_load_ahead_of_the_first_sync_puts_nothing_in_force_and_writes_no_row(node: EbpfNode):
-    node.datapath.load()
+    node.datapath.make_maps()
     assert node.programs.maps is not None
+    assert not node.programs.has_programs
+    node.datapath.load()
+    assert node.programs.has_programs
     assert (node.programs.attached, node.maps.writes) == (False, 0)
     loaded = node.programs.maps
     node.sync(WEB)
     assert node.programs.maps is loaded
+
+
+def test_a_sync_writes_the_maps_before_it_needs_the_programs(node: EbpfNode):
+    node.programs.compile_failure = LoadFailed("the compiler says no")
+    with pytest.raises(LoadFailed, match="the compiler"):
+        node.sync(WEB)
+    assert node.maps.frontends.entries()
+    assert not node.programs.attached
+    node.programs.compile_failure = None
+    assert node.sync(WEB).writes == 1
+    assert node.programs.attached
 
 
 def test_programs_that_do_not_load_or_attach_fail_the_sync_as_such(node: EbpfNode):
