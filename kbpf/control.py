@@ -21,23 +21,27 @@ log = logging.getLogger(__name__)
 
 
 class ControlLoop:
-    """`intervals` gives the rhythm of a datapath by its name: rules want rest between writes, maps do not."""
+    """Takes events out of `inbox`.
+
+    `intervals` gives the rhythm of a datapath by its name: rules want rest between writes, maps do not.
+    """
 
     def __init__(
         self,
+        inbox: Inbox,
         proxier: Proxier,
         runner: BoundedFrequencyRunner,
         inspections: InspectionSchedule,
         publisher: Publisher,
         intervals: Callable[[str], RunnerIntervals],
     ) -> None:
+        self._inbox = inbox
         self._proxier = proxier
         self._runner = runner
         self._inspections = inspections
         self._publisher = publisher
         self._intervals = intervals
         self._datapath_name = ""
-        self._inbox = Inbox()
         self._is_stopping = False
 
     def put(self, event: Event | SourceFailed) -> None:

@@ -28,6 +28,7 @@ from kbpf.host.local_ports import gives_out_any
 from kbpf.host.process import adjust_oom_score, release_memory
 from kbpf.host.sysctl import ConntrackTuning, KernelSysctls, allow_localnet
 from kbpf.host.udp_cleanup import UdpCleanup
+from kbpf.inbox import Inbox
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import NodeStateChanged
 from kbpf.model.objects import Node
@@ -55,23 +56,33 @@ def serve(loaded: Loaded, *, once: bool, force: bool = False) -> None:
     metrics = Metrics()
     feed = make_feed(config, clock, metrics.client.asked)
     claim_node(config, force=force)
-    choice = choose_datapath(config, clock)
-    observation = Observation(config, feed.events, metrics, clock)
-    observation.watch_staleness(feed.silences)
-    observation.publisher.running(choice.name, choice.fallback_reason, choice.reason)
-    runner = BoundedFrequencyRunner(intervals(config, choice.name), clock)
-    proxier = _make_proxier(config, choice, observation, clock)
-    inspections = InspectionSchedule(config.sync_period_s, clock)
-    loop = ControlLoop(proxier, runner, inspections, observation.publisher, lambda name: intervals(config, name))
-    _stop_on_signals(loop)
-    feed.source.start(loop.put)
+    inbox = Inbox()
+    feed.source.start(inbox.put)  # what comes first waits there while we look at what this node offers
     try:
+        choice = choose_datapath(config, clock)
+        observation = Observation(config, feed.events, metrics, clock)
+        observation.watch_staleness(feed.silences)
+        observation.publisher.running(choice.name, choice.fallback_reason, choice.reason)
+        loop = _make_loop(inbox, config, choice, observation, clock)
+        _stop_on_signals(loop)
         if once:
             log.info(loop.run_once().sentence)
         else:
             _run(loop, observation, loaded, choice.name, feed.background)
     finally:
+        inbox.close()
         feed.source.stop()
+
+
+def _make_loop(inbox: Inbox, config: Config, choice: Choice, observation: Observation, clock: Clock) -> ControlLoop:
+    return ControlLoop(
+        inbox,
+        _make_proxier(config, choice, observation, clock),
+        BoundedFrequencyRunner(intervals(config, choice.name), clock),
+        InspectionSchedule(config.sync_period_s, clock),
+        observation.publisher,
+        lambda name: intervals(config, name),
+    )
 
 
 def _make_proxier(config: Config, choice: Choice, observation: Observation, clock: Clock) -> Proxier:

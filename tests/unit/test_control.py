@@ -7,6 +7,7 @@ from kbpf.control import ControlLoop
 from kbpf.errors import KbpfError, MapError, RestartNeeded, RulesLocked
 from kbpf.host.fake import FakeConntrack
 from kbpf.host.udp_cleanup import UdpCleanup
+from kbpf.inbox import Inbox
 from kbpf.inspection import InspectionSchedule
 from kbpf.model.events import Kind, SourceFailed, Synced
 from kbpf.observe.health import HealthTracker
@@ -49,7 +50,7 @@ class Rig:
         self.made = 0
         proxier = Proxier(NODE_NAME, Trackers(NODE_NAME), self._make_datapath, udp_cleanup, self.publisher.synced)
         inspections = InspectionSchedule(SYNC_PERIOD_S, self.clock)
-        self.loop = ControlLoop(proxier, self.runner, inspections, self.publisher, lambda name: INTERVALS)
+        self.loop = ControlLoop(Inbox(), proxier, self.runner, inspections, self.publisher, lambda name: INTERVALS)
 
     def _make_datapath(self, own: object) -> RecordingDatapath:
         self.made += 1
