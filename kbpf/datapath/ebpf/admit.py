@@ -3,7 +3,7 @@
 Whole or not at all: what does not fit is refused with the reason, before anything is given or written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -12,7 +12,6 @@ from kbpf.datapath.ebpf.encode import Encoded, FrontendRows, backend_addresses, 
 from kbpf.datapath.ebpf.ids import Ids
 from kbpf.datapath.ebpf.layout import BACKENDS, FRONTENDS, MEMBERSHIP, SERVICES, SLOTS, SOURCE_RANGES
 from kbpf.datapath.ebpf.room import Room
-from kbpf.datapath.ebpf.shapes import SourceRangeKey
 from kbpf.model.table import Frontend, ResolvedPort
 
 VIEW_LIMIT = 2**16 - 1
@@ -42,7 +41,9 @@ class Admission(msgspec.Struct, frozen=True):
         if crowd > VIEW_LIMIT:
             return Refusal(f"{crowd} backends, more than {VIEW_LIMIT}")
         addresses = [backend_addresses(port, each) for each in (port.cluster, port.local, port.kept)]
-        found = tuple([tuple(map(self.ids.find, view)) for view in addresses])
+        find = self.ids.find
+        found = tuple([tuple(map(find, view)) for view in addresses])
+        new = {address for view in addresses for address in view if find(address) is None}
         lists = found[:2]
         service_id = before.service_id or self.ids.next_service
         rows = frontend_rows(port, frontends, deferrals, service_id)
@@ -50,13 +51,10 @@ class Admission(msgspec.Struct, frozen=True):
             before, service_id = Encoded(before.frontends), self.ids.next_service
             rows = frontend_rows(port, frontends, deferrals, service_id)
         ranges = source_ranges(port, rows, service_id)
-        new = {
-            address
-            for view, numbers in zip(addresses, found, strict=True)
-            for address, number in zip(view, numbers, strict=True)
-            if number is None
+        need = _need(rows, found, before) | {
+            BACKENDS.name: len(new),
+            SOURCE_RANGES.name: _missing(ranges, before.source_ranges),
         }
-        need = _need(rows, found, before) | {BACKENDS.name: len(new), SOURCE_RANGES.name: _new_ranges(ranges, before)}
         lacking = self.room.take(need)
         if lacking is not None:
             return Refusal(lacking)
@@ -103,8 +101,7 @@ def _need(rows: FrontendRows, found: Lists, before: Encoded) -> dict[str, int]:
     """New entries by map, beside those of the old generation."""
     joining, lists = 0, found[:2]
     for view, old in zip(found, (*before.lists, before.kept), strict=True):
-        there = frozenset(old)
-        joining += sum(backend not in there for backend in view)
+        joining += _missing(view, old)
     return {
         FRONTENDS.name: _new_frontends(rows, before),
         SERVICES.name: 0 if before.service_id else 1,
@@ -113,10 +110,13 @@ def _need(rows: FrontendRows, found: Lists, before: Encoded) -> dict[str, int]:
     }
 
 
-def _new_ranges(ranges: tuple[SourceRangeKey, ...], before: Encoded) -> int:
-    return len(set(ranges) - set(before.source_ranges))
-
-
 def _new_frontends(rows: FrontendRows, before: Encoded) -> int:
-    there = {key for key, _ in before.frontends}
-    return sum(key not in there for key, _ in rows)
+    return _missing([key for key, _ in rows], [key for key, _ in before.frontends])
+
+
+def _missing(wanted: Collection[object], there: Collection[object]) -> int:
+    """How many of `wanted` are not there."""
+    if not there:
+        return len(wanted)
+    known = frozenset(there)
+    return sum(each not in known for each in wanted)

@@ -71,7 +71,7 @@ def _port_reason(port: ResolvedPort, settings: DeferSettings) -> DeferReason:
         return DeferReason.SCTP
     if port.wants_rules:
         return DeferReason.OPT_OUT
-    if PortKey.of(port) in settings.spilled:
+    if settings.spilled and PortKey.of(port) in settings.spilled:
         return DeferReason.SPILLED
     # A packet that never passes netfilter cannot be given the node's address.
     return DeferReason.MASQUERADE_ALL if settings.masquerade_all else DeferReason.NONE

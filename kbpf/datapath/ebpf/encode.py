@@ -154,7 +154,7 @@ def source_range(service_id: int, cidr: str) -> SourceRangeKey:
 
 def backend_addresses(port: ResolvedPort, backends: Iterable[Backend]) -> list[BackendAddress]:
     protocol = port.protocol.number
-    return [backend_address(packed(backend.address), backend.port, protocol) for backend in backends]
+    return [backend_address(packed(address), number, protocol) for address, number, _ in backends]
 
 
 def frontend_key(port: ResolvedPort, frontend: Frontend) -> FrontendKey:

@@ -199,6 +199,8 @@ class Installed:
         self._add(old, -1)
 
     def _add(self, encoded: Encoded, sign: int) -> None:
+        if encoded is _NOTHING:
+            return
         for name, count in encoded.sizes.items():
             self.used[name] += sign * count
         for _, value in encoded.frontends:

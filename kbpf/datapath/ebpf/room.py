@@ -3,7 +3,6 @@
 A new generation stands beside the old one until that is swept: a plan needs room for both. Used by `admit`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kbpf.datapath.ebpf import layout
@@ -27,19 +26,21 @@ RESERVED = 2
 
 class Room:
     def __init__(self, specs: Iterable[AnySpec], used: Mapping[str, int]) -> None:
-        self._used, self._asked = dict(used), Counter[str]()
+        self._used, self._asked = dict(used), dict.fromkeys(COUNTED, 0)
         self._specs = {spec.name: spec for spec in specs if spec.name in COUNTED}
         self._free = {name: room_of(spec) - used.get(name, 0) for name, spec in self._specs.items()}
 
     def take(self, need: Mapping[str, int]) -> str | None:
         """Reserve all of it; or reserve nothing and say which map has no room."""
-        self._asked.update(need)
+        free, asked = self._free, self._asked
         for name, count in need.items():
-            if count > max(self._free[name], 0):
+            asked[name] += count
+        for name, count in need.items():
+            if count > 0 and count > free[name]:
                 spec = self._specs[name]
                 return f"no room in {name} ({spec.max_entries} entries): raise {spec.size_flag}"
         for name, count in need.items():
-            self._free[name] -= count
+            free[name] -= count
         return None
 
     @property
