@@ -9,8 +9,9 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,7 @@ def _ensure_loaded(pins: Pins, build: Build, interpreters: tuple[str, ...]) -> L
     unfinished = pins.program_folder(f"unfinished-{build.hash}")
     remove(unfinished)
     unfinished.mkdir(mode=0o700)
-    # Side by side: the compiler is half of what a start waits for. The maps are there, so no two make the same one.
-    with ThreadPoolExecutor(len(build.units)) as pool:
-        bcc, *_ = pool.map(lambda unit: _load(unit, build.flags, unfinished, interpreters), build.units)
+    bcc = _load_side_by_side(build.units, unfinished, interpreters)
     unfinished.rename(folder)
     if not is_loaded(pins, build):
         raise LoadFailed(f"{folder} does not hold what was loaded into it: is another kbpf using {pins.root}?")
@@ -110,16 +109,37 @@ def _ensure_maps(pins: Pins, build: Build, interpreters: tuple[str, ...]) -> Non
     """With the rows of those that had to be replaced."""
     growth.set_aside(pins, build.maps)
     if not has_maps(pins, build.maps):
-        _load(build.map_unit, build.flags, pins.programs, interpreters)
+        _load(build.map_unit, pins.programs, interpreters)
     growth.carry_over(pins, build.maps)
 
 
-def _load(unit: Unit, flags: Sequence[str], folder: Path, interpreters: tuple[str, ...]) -> Bcc:
+def _load_side_by_side(units: Iterable[Unit], folder: Path, interpreters: tuple[str, ...]) -> Bcc:
+    """The compiler is most of what a start waits for. All maps are there, so no two loaders make the same one."""
+    loading = [_in_thread(partial(_load, unit, folder, interpreters)) for unit in units]
+    wait(loading)
+    bcc, *_ = [each.result() for each in loading]
+    return bcc
+
+
+def _in_thread(work: Callable[[], Bcc]) -> Future[Bcc]:
+    """A daemon thread, which those of an executor are not: a stop does not wait for the compiler."""
+    future: Future[Bcc] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # whoever asks for the result gets it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="loader", daemon=True).start()
+    return future
+
+
+def _load(unit: Unit, folder: Path, interpreters: tuple[str, ...]) -> Bcc:
     """`folder`: where the programs of the unit are pinned."""
     question = {
         "parent": os.getpid(),
         "unit": unit,
-        "flags": flags,
         "kernel": str(bpf_folder() / "kernel"),
         "folder": str(folder),
     }
