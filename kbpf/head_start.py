@@ -17,12 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Loadable(Protocol):
-    """A datapath that can be prepared ahead of its first sync. Both raise KbpfError."""
+    """A datapath that can be loaded ahead of its first sync."""
 
-    def make_maps(self) -> None: ...
-
-    def load(self) -> None:
-        """Who else wants to load meanwhile waits for it."""
+    def load(self, maps_are_made: Callable[[], None]) -> None:
+        """Says when there are maps. Who else wants to load waits from then on, until all is done. Raises KbpfError."""
         ...
 
 
@@ -45,10 +43,7 @@ class HeadStart:
 
     def _run(self, own: Node | None) -> None:
         try:
-            datapath = self._datapath(own)
-            datapath.make_maps()
-            self._maps_are_made.set()
-            datapath.load()
+            self._datapath(own).load(self._maps_are_made.set)
         except KbpfError as error:
             log.debug(f"no head start: {error}")  # the first sync tries again, and tells
         finally:

@@ -1,6 +1,7 @@
 """Maps and programs are made in a thread of their own, and a failure there is left to the first sync."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -18,19 +19,19 @@ class Datapath:
     def __init__(self, fails_at: str = "") -> None:
         self.fails_at = fails_at
         self.done: list[str] = []
-        self.may_load, self.ended = threading.Event(), threading.Event()
+        self.may_go_on, self.ended = threading.Event(), threading.Event()
 
-    def make_maps(self) -> None:
-        self._do("maps")
-
-    def load(self) -> None:
-        assert self.may_load.wait(PATIENCE_S)
-        self._do("programs")
-        self.ended.set()
+    def load(self, maps_are_made: Callable[[], None]) -> None:
+        try:
+            self._do("maps")
+            maps_are_made()
+            assert self.may_go_on.wait(PATIENCE_S)
+            self._do("programs")
+        finally:
+            self.ended.set()
 
     def _do(self, what: str) -> None:
         if self.fails_at == what:
-            self.ended.set()
             raise LoadFailed("no compiler")
         self.done.append(what)
 
@@ -46,7 +47,7 @@ def test_whoever_waits_for_the_maps_goes_on_while_the_programs_are_loaded():
     head_start.begin(own)
     head_start.wait_for_maps()
     assert (asked, datapath.done) == ([own], ["maps"])
-    datapath.may_load.set()
+    datapath.may_go_on.set()
     assert datapath.ended.wait(PATIENCE_S)
     assert datapath.done == ["maps", "programs"]
 
@@ -58,7 +59,7 @@ def test_where_it_never_began_nobody_waits():
 @pytest.mark.parametrize("step", ["maps", "programs"])
 def test_a_step_that_fails_keeps_nobody_from_going_on(step: str):
     datapath = Datapath(fails_at=step)
-    datapath.may_load.set()
+    datapath.may_go_on.set()
     head_start = HeadStart(lambda own: datapath)
     head_start.begin(None)
     head_start.wait_for_maps()

@@ -1,7 +1,7 @@
 """The eBPF datapath: keeps the pinned maps in step with the ServiceTable and puts the programs in force.
 
-    prepare     load if needed, observe, decide: the plan, and what is left to iptables
-    commit      carry it out, then attach the hooks
+    prepare     observe the maps, decide: the plan, and what is left to iptables
+    commit      carry it out, then load the programs if needed and attach the hooks
 
 `sync` is both; who feeds the residue to iptables does so in between. Only full syncs read the maps; a partial one knows
 what it wrote. After a failure nothing is known, and the next sync is a full one.
@@ -55,8 +55,11 @@ class Programs(Protocol):
         """Would a load with this need make maps larger?"""
         ...
 
-    def make_maps(self, need: Sizes) -> None:
-        """Where there are no maps yet, have them in the kernel, ahead of the programs. Raises LoadFailed."""
+    def load_ahead(self, need: Sizes, maps_are_made: Callable[[], None]) -> None:
+        """Have maps and programs in the kernel, in force or not; says when the maps can be written. Raises LoadFailed.
+
+        Who else wants to load in this process waits until it is done.
+        """
         ...
 
     def load(self, need: Sizes) -> MapSet:
@@ -145,22 +148,13 @@ class EbpfDatapath:
     def probe(self) -> Support:
         return self._programs.probe()
 
-    def make_maps(self) -> None:
-        """Have the maps in the kernel, so that a first sync can fill them while the programs are compiled.
+    def load(self, maps_are_made: Callable[[], None]) -> None:
+        """Have maps and programs in the kernel, in force nowhere, so that the first sync need not wait for a compiler.
 
-        Sizes are those that are there, or usual: a sync that needs more has them made anew.
+        That sync can begin when `maps_are_made` is called. Sizes are those that are there, or usual: one that needs
+        more has them made anew.
         """
-        self._programs.make_maps(self._least)
-
-    def load(self) -> None:
-        """Have the programs in the kernel as well, in force nowhere, so that the first sync need not compile them."""
-        self._open(self._least)
-        self._programs.complete()
-        self._close()
-
-    @property
-    def _least(self) -> Sizes:
-        return {LOCAL_ADDR.name: len(self._local_addresses())}
+        self._programs.load_ahead({LOCAL_ADDR.name: len(self._local_addresses())}, maps_are_made)
 
     def sync(self, table: ServiceTable, dirty: Set[ServiceName], *, full: bool) -> SyncReport:
         return self.commit(self.prepare(table, dirty, full=full))

@@ -192,9 +192,10 @@ class FakePrograms:
     def can_grow(self, need: Sizes) -> bool:
         return fitting(self._sizes, need, self._fixed) != self._sizes
 
-    def make_maps(self, need: Sizes) -> None:
-        if self.maps is None:
-            self.load(need)
+    def load_ahead(self, need: Sizes, maps_are_made: Callable[[], None]) -> None:
+        self.load(need)
+        maps_are_made()
+        self.complete()
 
     def load(self, need: Sizes) -> FakeMaps:
         if self.load_failure:

@@ -1,7 +1,7 @@
 """Replaces pinned maps by larger ones, with all that they hold. The loader and `programs` call it in this order:
 
     set_aside     before a load: maps that are too small leave their place; programs in force go on with them
-    carry_over    after it: their rows go into the new maps, under the same ids
+    carry_over    when the new maps are made: the rows go into them, under the same ids
     finish        new programs are in force: what old ones wrote meanwhile follows, and the old maps go
     take_back     instead, when the load failed
 

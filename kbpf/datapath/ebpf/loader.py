@@ -33,7 +33,7 @@ INTERPRETERS: tuple[str, ...] = tuple(dict.fromkeys((sys.executable, "/usr/bin/p
 TIMEOUT_S = 300.0
 _CHILD = Path(__file__).with_name("loader_child.py")
 _LOADING = threading.Lock()
-"""Pins are taken over one by one: who else in this process wants to load waits, and finds it done."""
+"""Pins are taken over one by one: who else in this process wants to load waits."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -48,26 +48,24 @@ class Bcc(msgspec.Struct, frozen=True):
     version: str
 
 
-def make_maps(pins: Pins, build: Build, interpreters: tuple[str, ...] = INTERPRETERS) -> None:
-    """Where no map is, pin those of `build` ahead of its programs, in a tenth of the time. Raises LoadFailed.
-
-    Maps that are there may have to make room for others, and their rows to move: that is for `ensure_loaded`.
-    """
-    with _LOADING:
-        pins.make_folders()
-        if not any(pins.maps.iterdir()) and not any(pins.outgrown_maps.iterdir()):
-            _ensure_maps(pins, build, interpreters)
-
-
 def has_maps(pins: Pins, specs: Iterable[MapSpec[Any, Any]]) -> bool:
     """Is each of them pinned? Then they can be written, whether programs are loaded or not."""
     return all(_is_fit(spec, pins) for spec in specs)
 
 
-def ensure_loaded(pins: Pins, build: Build, interpreters: tuple[str, ...] = INTERPRETERS) -> Loaded:
-    """Have the programs of `build` pinned, with the maps they use. Raises LoadFailed."""
+def ensure_loaded(
+    pins: Pins,
+    build: Build,
+    interpreters: tuple[str, ...] = INTERPRETERS,
+    *,
+    maps_are_made: Callable[[], None] = lambda: None,
+) -> Loaded:
+    """Have the programs of `build` pinned, with the maps they use. Raises LoadFailed.
+
+    `maps_are_made` is called when the maps can be written; the programs take ten times as long.
+    """
     with _LOADING:
-        return _ensure_loaded(pins, build, interpreters)
+        return _ensure_loaded(pins, build, interpreters, maps_are_made)
 
 
 def is_loaded(pins: Pins, build: Build) -> bool:
@@ -85,7 +83,9 @@ def find_bcc(interpreters: tuple[str, ...] = INTERPRETERS) -> Bcc:
     return _first_with_bcc({}, interpreters)[0]
 
 
-def _ensure_loaded(pins: Pins, build: Build, interpreters: tuple[str, ...]) -> Loaded:
+def _ensure_loaded(
+    pins: Pins, build: Build, interpreters: tuple[str, ...], maps_are_made: Callable[[], None]
+) -> Loaded:
     folder = pins.program_folder(build.hash)
     pins.make_folders()
     if is_loaded(pins, build):
@@ -93,6 +93,7 @@ def _ensure_loaded(pins: Pins, build: Build, interpreters: tuple[str, ...]) -> L
         return Loaded(folder, is_new=False)
     remove(folder)
     _ensure_maps(pins, build, interpreters)
+    maps_are_made()
     unfinished = pins.program_folder(f"unfinished-{build.hash}")
     remove(unfinished)
     unfinished.mkdir(mode=0o700)

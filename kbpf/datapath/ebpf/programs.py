@@ -87,10 +87,9 @@ class PinnedPrograms:
     def can_grow(self, need: Sizes) -> bool:
         return fitting(self._sizes, need, self._fixed) != self._sizes
 
-    def make_maps(self, need: Sizes) -> None:
+    def load_ahead(self, need: Sizes, maps_are_made: Callable[[], None]) -> None:
         with _failing_as_load():
-            sizes = self._fitting(need)
-            loader.make_maps(self._pins, self._build(sizes))
+            self._ensure_loaded(self._fitting(need), maps_are_made)
 
     def load(self, need: Sizes) -> Maps:
         with _failing_as_load():
@@ -135,11 +134,8 @@ class PinnedPrograms:
             self._fixed |= GROWING
             self._ensure_loaded(self._sizes)
 
-    def _ensure_loaded(self, sizes: Sizes) -> None:
-        self._folder = loader.ensure_loaded(self._pins, self._build(sizes)).programs
-
-    def _build(self, sizes: Sizes) -> source.Build:
-        return source.describe(
+    def _ensure_loaded(self, sizes: Sizes, maps_are_made: Callable[[], None] = lambda: None) -> None:
+        build = source.describe(
             self._pins,
             sizes,
             has_set_retval=self._hooks.has_set_retval,
@@ -148,6 +144,7 @@ class PinnedPrograms:
             has_coarse_clock=self._packet_path.has_coarse_clock,
             packet_programs=programs_for(self._uplinks),
         )
+        self._folder = loader.ensure_loaded(self._pins, build, maps_are_made=maps_are_made).programs
 
     @property
     def serves_packets(self) -> bool:

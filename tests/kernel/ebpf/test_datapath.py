@@ -237,7 +237,7 @@ def test_programs_with_other_maps_than_those_that_were_written_are_not_attached(
     start: Start, own_root: Path, cgroup: Path, pods: MakePod
 ) -> None:
     datapath, table, pins = start(), cluster("10.244.0.1"), Pins(own_root)
-    datapath.make_maps()
+    datapath.load(lambda: None)
     prepared = datapath.prepare(table, frozenset(table.services), full=True)
     pins.map("frontends").unlink()
     with pytest.raises(MapError, match="the maps were replaced"):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from errno import ENETUNREACH
 from pathlib import Path
 
@@ -72,28 +72,31 @@ def test_the_loader_does_not_run_for_what_is_loaded(own_pins: Pins) -> None:
     assert (again.programs, again.is_new) == (own_pins.program_folder(build.hash), False)
 
 
-def test_maps_that_were_made_ahead_are_those_of_the_programs_with_what_was_written_meanwhile(own_pins: Pins) -> None:
-    build = small_build(own_pins)
-    loader.make_maps(own_pins, build)
-    assert loader.has_maps(own_pins, build.maps)
-    assert not any(own_pins.programs.iterdir())
-    rows, before = filled(own_pins), {spec.name: map_id(own_pins, spec.name) for spec in build.maps}
-    assert loader.ensure_loaded(own_pins, build).is_new
-    assert {spec.name: map_id(own_pins, spec.name) for spec in build.maps} == before
+def test_maps_can_be_written_while_the_programs_are_compiled(own_pins: Pins) -> None:
+    build, written = small_build(own_pins), []
+
+    def write() -> None:
+        assert loader.has_maps(own_pins, build.maps)
+        assert not any(own_pins.programs.iterdir())
+        written.append((filled(own_pins), {spec.name: map_id(own_pins, spec.name) for spec in build.maps}))
+
+    assert loader.ensure_loaded(own_pins, build, maps_are_made=write).is_new
     maps = Maps.open(own_pins)
-    assert store.observe(maps) == rows
+    assert written == [(store.observe(maps), {spec.name: map_id(own_pins, spec.name) for spec in build.maps})]
     maps.close()
 
 
-def test_maps_that_are_there_are_left_to_the_load_that_follows(own_pins: Pins) -> None:
-    loader.make_maps(own_pins, small_build(own_pins))
-    rows, larger = filled(own_pins), sized(own_pins, slots=8192)
-    loader.make_maps(own_pins, larger, NO_INTERPRETER)
-    assert not loader.has_maps(own_pins, larger.maps)
-    loader.ensure_loaded(own_pins, larger)
-    maps = Maps.open(own_pins)
-    assert store.observe(maps) == rows
-    maps.close()
+def test_who_wants_larger_maps_than_are_just_being_loaded_waits_and_gets_them(own_pins: Pins) -> None:
+    small, larger = small_build(own_pins), sized(own_pins, slots=8192)
+    with ThreadPoolExecutor(1) as threads:
+        others: list[Future[loader.Loaded]] = []
+        loader.ensure_loaded(
+            own_pins,
+            small,
+            maps_are_made=lambda: others.append(threads.submit(loader.ensure_loaded, own_pins, larger)),
+        )
+    assert [other.result().is_new for other in others] == [True]
+    assert loader.is_loaded(own_pins, larger)
 
 
 def test_who_loads_while_another_thread_does_finds_it_done(own_pins: Pins) -> None:

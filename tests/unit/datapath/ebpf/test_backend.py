@@ -505,10 +505,9 @@ def test_hooks_are_attached_only_after_every_row_is_written(node: EbpfNode):
 
 
 def test_a_load_ahead_of_the_first_sync_puts_nothing_in_force_and_writes_no_row(node: EbpfNode):
-    node.datapath.make_maps()
-    assert node.programs.maps is not None
-    assert not node.programs.has_programs
-    node.datapath.load()
+    told: list[bool] = []
+    node.datapath.load(lambda: told.append(node.programs.maps is not None and not node.programs.has_programs))
+    assert told == [True]
     assert node.programs.has_programs
     assert (node.programs.attached, node.maps.writes) == (False, 0)
     loaded = node.programs.maps
