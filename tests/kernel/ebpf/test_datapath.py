@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from kbpf.datapath.ebpf import factory, libbpf, links, loader
 from kbpf.datapath.ebpf.backend import EbpfDatapath
 from kbpf.datapath.ebpf.hooks import HOOKS
+from kbpf.datapath.ebpf.maps import Maps
 from kbpf.datapath.ebpf.pins import Pins, remove
 from kbpf.datapath.ebpf.shapes import LocalFlag
+from kbpf.datapath.ebpf.sizes import DEFAULT_ENTRIES
 from kbpf.datapath.interface import Answer
 from kbpf.errors import LoadFailed, MapError
+from kbpf.head_start import HeadStart
 from kbpf.host.clsact import ClsactFilters
 from kbpf.model.address import Address
 from kbpf.model.table import ServiceTable
@@ -95,8 +99,7 @@ def test_endpoints_come_and_go_without_a_failed_call(start: Start, pods: MakePod
     while pod.is_busy():
         syncs += 1
         others = cluster(*(f"10.244.0.{1 + (syncs + each) % 3}" for each in range(1 + syncs % 3)))
-        for name in others.services:
-            table.replace(name, others.ports_of(name))
+        put(table, others)
         sync(datapath, table, full=syncs % 5 == 0)
     assert pod.finish() == {"10.96.0.53": 50_000}
     assert syncs > 20
@@ -167,8 +170,7 @@ def test_when_there_can_be_no_larger_maps_only_what_does_not_fit_is_left_to_ipta
     sync(datapath, cluster("10.244.0.1"))
     monkeypatch.setattr(loader.ensure_loaded, "__defaults__", (("/nonexistent/python",),))
     table = cluster("10.244.0.1")
-    for name, ports in ((each, more_services().ports_of(each)) for each in more_services().services):
-        table.replace(name, ports)
+    put(table, more_services())
     report = sync(datapath, table)
     assert report.deferred == {"spilled": 2}
     assert "no room in services (5 entries)" in report.warnings[0]
@@ -177,6 +179,50 @@ def test_when_there_can_be_no_larger_maps_only_what_does_not_fit_is_left_to_ipta
     assert pod.ask("requests", "tcp", "10.96.0.10", 80, 3) == {"10.244.0.1:8080": 3}
     monkeypatch.undo()
     datapath.cleanup()
+
+
+def test_a_first_sync_that_needs_larger_maps_than_the_head_start_makes_gets_them(
+    own_root: Path, cgroup: Path, pods: MakePod
+) -> None:
+    def create() -> EbpfDatapath:
+        return factory.create(own_root, cgroup, lambda: LOCAL, ClsactFilters())
+
+    head_start = HeadStart(lambda own: create())
+    head_start.begin(None)
+    table = cluster("10.244.0.1")
+    put(table, crowd(DEFAULT_ENTRIES["backends"] // CROWD + 1))
+    datapath, pins = create(), Pins(own_root)
+    head_start.wait_for_maps()
+    report = sync(datapath, table)
+    assert report.deferred == {}
+    with closing(Maps.open(pins)) as maps:
+        assert maps.backends.spec.max_entries > DEFAULT_ENTRIES["backends"]
+        assert maps.backends.size() > DEFAULT_ENTRIES["backends"]
+    assert not any(pins.outgrown_maps.iterdir())
+    assert sync(datapath, table, full=True).writes == 0
+    pod = pods()
+    pod.serve(["10.244.0.1"])
+    assert pod.ask("requests", "tcp", "10.96.0.10", 80, 3) == {"10.244.0.1:8080": 3}
+    datapath.cleanup()
+
+
+CROWD = 1000
+"""Endpoints of a service of a crowd."""
+
+
+def crowd(size: int) -> ServiceTable:
+    return table_of(
+        *(service(f"many{number}", cluster_ips=[f"10.96.7.{number + 1}"]) for number in range(size)),
+        *(
+            endpoint_slice(f"many{number}", *(f"10.{64 + number}.{n // 250}.{n % 250 + 1}" for n in range(CROWD)))
+            for number in range(size)
+        ),
+    )
+
+
+def put(table: ServiceTable, others: ServiceTable) -> None:
+    for name in others.services:
+        table.replace(name, others.ports_of(name))
 
 
 def more_services() -> ServiceTable:
