@@ -61,7 +61,7 @@ FEW_CONNECTIONS = {"connections": 5}
 
 def built(folder: Path, name: str, build: source.Build) -> Path:
     made = folder / name
-    options = ["-std=gnu11", "-O1", "-g", *SANITIZED, *WARNINGS, f"-I{source.bpf_folder()}", *build.map_unit.flags]
+    options = ["-std=gnu11", "-O1", "-g", *SANITIZED, *WARNINGS, f"-I{source.bpf_folder()}", *build.flags]
     done = subprocess.run(["gcc", *options, str(HERE / f"{name}.c"), "-o", str(made)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return made

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
@@ -97,7 +97,7 @@ def _ensure_loaded(
     unfinished = pins.program_folder(f"unfinished-{build.hash}")
     remove(unfinished)
     unfinished.mkdir(mode=0o700)
-    bcc = _load_side_by_side(build.units, unfinished, interpreters)
+    bcc = _load_side_by_side(build, unfinished, interpreters)
     unfinished.rename(folder)
     if not is_loaded(pins, build):
         raise LoadFailed(f"{folder} does not hold what was loaded into it: is another kbpf using {pins.root}?")
@@ -110,13 +110,13 @@ def _ensure_maps(pins: Pins, build: Build, interpreters: tuple[str, ...]) -> Non
     """With the rows of those that had to be replaced."""
     growth.set_aside(pins, build.maps)
     if not has_maps(pins, build.maps):
-        _load(build.map_unit, pins.programs, interpreters)
+        _load(build.map_unit, build.flags, pins.programs, interpreters)
     growth.carry_over(pins, build.maps)
 
 
-def _load_side_by_side(units: Iterable[Unit], folder: Path, interpreters: tuple[str, ...]) -> Bcc:
+def _load_side_by_side(build: Build, folder: Path, interpreters: tuple[str, ...]) -> Bcc:
     """The compiler is most of what a start waits for. All maps are there, so no two loaders make the same one."""
-    loading = [_in_thread(partial(_load, unit, folder, interpreters)) for unit in units]
+    loading = [_in_thread(partial(_load, unit, build.flags, folder, interpreters)) for unit in build.units]
     wait(loading)
     bcc, *_ = [each.result() for each in loading]
     return bcc
@@ -136,11 +136,12 @@ def _in_thread(work: Callable[[], Bcc]) -> Future[Bcc]:
     return future
 
 
-def _load(unit: Unit, folder: Path, interpreters: tuple[str, ...]) -> Bcc:
+def _load(unit: Unit, flags: Sequence[str], folder: Path, interpreters: tuple[str, ...]) -> Bcc:
     """`folder`: where the programs of the unit are pinned."""
     question = {
         "parent": os.getpid(),
         "unit": unit,
+        "flags": flags,
         "kernel": str(bpf_folder() / "kernel"),
         "folder": str(folder),
     }

@@ -39,8 +39,8 @@ def load(bcc: Any, question: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     os.environ["BCC_KERNEL_SOURCE"] = question["kernel"]
     libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    text, programs, flags = question["unit"]
-    module = bcc.BPF(text=text, cflags=flags)
+    text, programs = question["unit"]
+    module = bcc.BPF(text=text, cflags=question["flags"])
     for name, program_type, attach_type in programs:
         program = module.load_func(name, program_type, None, attach_type)
         if libbpf.bpf_obj_pin(program.fd, os.fsencode(Path(question["folder"], name))) < 0:

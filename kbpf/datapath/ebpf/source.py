@@ -19,10 +19,6 @@ from kbpf.datapath.ebpf.packing import MapSpec
 from kbpf.datapath.ebpf.pins import Pins
 from kbpf.errors import UsageError
 
-LINES_ONLY = "-gline-tables-only"
-"""The verifier names lines. Types are for maps, which are made before; to describe them is an eighth of what compiling
-costs."""
-
 _PACKAGE = Path(__file__).parents[2]
 _INCLUDE = re.compile(r'#include "([\w./]+)"')
 _SAFE_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
@@ -39,8 +35,6 @@ class Unit(NamedTuple):
 
     text: str
     programs: tuple[Hook, ...]
-    flags: tuple[str, ...]
-    """For the compiler."""
 
 
 class Build(msgspec.Struct, frozen=True):
@@ -50,6 +44,7 @@ class Build(msgspec.Struct, frozen=True):
     map_unit: Unit
     """Makes the maps and has no program."""
     units: tuple[Unit, ...]
+    flags: tuple[str, ...]
 
     @property
     def programs(self) -> tuple[Hook, ...]:
@@ -57,7 +52,7 @@ class Build(msgspec.Struct, frozen=True):
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(json.dumps(self.units).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([self.units, self.flags]).encode()).hexdigest()[:16]
 
 
 def describe(
@@ -90,13 +85,11 @@ def describe(
         **{f"{spec.name.upper()}_ENTRIES": spec.max_entries for spec in maps},
     }
     flags = tuple(f"-D{name}={value}" for name, value in definitions.items())
-    of_programs = (*flags, LINES_ONLY)
-    hooks = HOOKS + (NODE_PORT_HOOKS if holds_node_ports else ())
-    units = [Unit(amalgamated(folder / "sock.c"), hooks, of_programs)]
+    units = [Unit(amalgamated(folder / "sock.c"), HOOKS + (NODE_PORT_HOOKS if holds_node_ports else ()))]
     if packet_programs:
         programs = tuple(Hook(name, PROGRAM_SCHED_CLS, 0) for name in sorted(packet_programs))
-        units.append(Unit(amalgamated(folder / "tc.c"), programs, of_programs))
-    return Build(maps, Unit(amalgamated(folder / "maps.c"), (), flags), tuple(units))
+        units.append(Unit(amalgamated(folder / "tc.c"), programs))
+    return Build(maps, Unit(amalgamated(folder / "maps.c"), ()), tuple(units), flags)
 
 
 def amalgamated(path: Path) -> str:
