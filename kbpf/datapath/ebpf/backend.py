@@ -71,10 +71,6 @@ class Programs(Protocol):
         """
         ...
 
-    def complete(self) -> None:
-        """Have the programs in the kernel as well, in force or not. Raises LoadFailed."""
-        ...
-
     def open(self) -> FlowMapSet | None:
         """The maps, if they exist; loads nothing."""
         ...

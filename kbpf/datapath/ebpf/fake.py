@@ -195,7 +195,7 @@ class FakePrograms:
     def load_ahead(self, need: Sizes, maps_are_made: Callable[[], None]) -> None:
         self.load(need)
         maps_are_made()
-        self.complete()
+        self._compile()
 
     def load(self, need: Sizes) -> FakeMaps:
         if self.load_failure:
@@ -207,7 +207,7 @@ class FakePrograms:
             self.attached = False
         return self.maps
 
-    def complete(self) -> None:
+    def _compile(self) -> None:
         if self.compile_failure:
             raise self.compile_failure
         self.has_programs = True
@@ -218,7 +218,7 @@ class FakePrograms:
         return self.maps
 
     def attach(self) -> int:
-        self.complete()
+        self._compile()
         if self.attach_failure:
             raise self.attach_failure
         if self.maps is None:

@@ -100,10 +100,6 @@ class PinnedPrograms:
             self._sizes |= self._pinned_sizes()
         return self._maps
 
-    def complete(self) -> None:
-        with _failing_as_load():
-            self._ensure_loaded(self._sizes)
-
     def _fitting(self, need: Sizes) -> Sizes:
         """The sizes that the maps must have, with the bpffs ready for them and a look at the devices."""
         self._uplinks = tuple(self._packet_path.devices()) if self._has_packet_path else ()
@@ -161,8 +157,9 @@ class PinnedPrograms:
             return self._has_hooks() and self._packet_path.uplinks.is_attached(self._loaded, self._uplinks)
 
     def attach(self) -> int:
-        self.complete()
-        self._check_maps()
+        with _failing_as_load():
+            self._ensure_loaded(self._sizes)
+            self._check_maps()
         changed = self._attach_hooks()
         with _failing_as_load():
             take_flows(self._pins)
@@ -177,9 +174,8 @@ class PinnedPrograms:
 
     def _check_maps(self) -> None:
         """Programs are of use with the maps that were written only."""
-        with _failing_as_load():
-            if self._maps is None or not self._maps.are_pinned(self._pins):
-                raise MapError("the maps were replaced while the programs were loaded")
+        if self._maps is None or not self._maps.are_pinned(self._pins):
+            raise MapError("the maps were replaced while the programs were loaded")
 
     def _has_hooks(self) -> bool:
         return links.attached(self._pins, self._cgroup) == links.program_ids(self._loaded)

@@ -70,8 +70,8 @@ class ApiSource:
             reflector = self._reflectors[str(resource)] = Reflector(resource, self._clock, self._random)
             follower = Follower(reflector, self._transport, lambda event: self._deliver(emit, event), self._wait)
             self._followers.append(follower)
-            own_turn = self._after_node_wait if resource.kind is Kind.NODE else self._after_node
-            run = own_turn(follower.run, emit)
+            is_node = resource.kind is Kind.NODE
+            run = self._after_node_wait(follower.run, emit) if is_node else self._after_node(follower.run)
             # Daemon threads: one that is connecting cannot be interrupted.
             self._threads.append(threading.Thread(target=run, name=f"watch-{resource}", daemon=True))
         for thread in self._threads:
@@ -107,7 +107,7 @@ class ApiSource:
 
     # -- the own Node, before its list ------------------------------------------------------------------------------
 
-    def _after_node(self, run: Callable[[], None], emit: Emit) -> Callable[[], None]:
+    def _after_node(self, run: Callable[[], None]) -> Callable[[], None]:
         def wait_and_run() -> None:
             self._node_is_told.wait(NODE_FIRST_S)
             run()
